@@ -1,0 +1,231 @@
+"""Gradient cases: a forward graph, its inputs, and the gradients Python computes.
+
+A case names the op under test, a function that builds y from placeholders, and
+the placeholders' specs. `record` builds it for each dtype and static shape asked
+for, and computes, in one session run,
+
+    y                       the forward values
+    g  = tf.gradients(y, xs, grad_ys=v)
+    g2 = tf.gradients(g, xs, grad_ys=w)    that is, of sum(g*w)
+
+with v and w random. Where Python gives None, None is recorded.
+"""
+
+import zlib
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.protobuf import rewriter_config_pb2
+
+v1 = tf.compat.v1
+
+NAMES = {"f": "float32", "d": "float64", "h": "float16", "b": "bfloat16", "c": "complex64", "z": "complex128"}
+
+
+class In:
+    """One input: values of a shape and range, or given ones.
+
+    dtype None follows the case's dtype; "real" is the real type of a complex
+    case. wrt False feeds the input without differentiating by it; const makes it
+    a constant of the graph (axes, shapes). static says what the graph knows of
+    the shape when the case asks for unknown shapes: "none" by default.
+    """
+
+    def __init__(self, shape=(), lo=-2.0, hi=2.0, dtype=None, value=None, wrt=True, const=False, transform=None):
+        self.shape, self.lo, self.hi = tuple(shape), lo, hi
+        self.dtype, self.value, self.wrt, self.const, self.transform = dtype, value, wrt, const, transform
+
+    def make(self, dtype, rng):
+        name = self.dtype or dtype
+        if name == "real":
+            name = {"complex64": "float32", "complex128": "float64"}.get(dtype, dtype)
+        np_dtype = tf.as_dtype(name).as_numpy_dtype
+        if self.value is not None:
+            value = np.array(self.value)
+            if tf.as_dtype(name) == tf.string:
+                return value.astype(object)
+            return value.astype(np_dtype)
+        draw = rng.uniform(self.lo, self.hi, self.shape)
+        if tf.as_dtype(name).is_complex:
+            draw = draw + 1j * rng.uniform(self.lo, self.hi, self.shape)
+        if self.transform:
+            draw = self.transform(draw)
+        return np.asarray(draw).astype(np_dtype)
+
+
+def F(*shape, **kw):
+    """A differentiable input."""
+    return In(shape, **kw)
+
+
+def V(value, dtype=None):
+    """A differentiable input of given values."""
+    return In(value=value, dtype=dtype)
+
+
+def N(*shape, **kw):
+    """An input that is fed and not differentiated by."""
+    return In(shape, wrt=False, **kw)
+
+
+def I(value, dtype="int32", const=False):
+    """Given integers (or other given values that carry no gradient)."""
+    return In(value=value, dtype=dtype, wrt=False, const=const)
+
+
+def K(value, dtype="int32"):
+    """A constant of the graph."""
+    return I(value, dtype, const=True)
+
+
+CASES = []
+
+
+def case(op, build, *inputs, name="", dtypes="f", unknown=True, second=True, loose=0.0, why="", refused=False):
+    """Adds a case.
+
+    dtypes     one letter a dtype: f d h b (half, bfloat16) c z (complex)
+    unknown    also with unknown static shapes (of the first dtype); "rank": the
+               rank is known, the sizes are not
+    second     also the gradient of the gradient; it is left out where Python has none
+    loose      the least tolerance, where something sums in another order or is
+               ill-conditioned; why says it
+    refused    Python registers a gradient that raises an error when asked: ours
+               must be an error too
+    """
+    if loose and not why:
+        raise ValueError("%s: a loose tolerance needs a reason" % op)
+    CASES.append(dict(op=op, build=build, inputs=inputs, name=name, dtypes=dtypes, unknown=unknown,
+                      second=second, loose=loose, why=why, refused=refused))
+
+
+def variations(c):
+    """(name, dtype, unknown) of each graph that a case makes; unknown is "", "unknown" or "rank"."""
+    base = c["op"] + ("/" + c["name"] if c["name"] else "")
+    for i, letter in enumerate(c["dtypes"]):
+        dtype = NAMES[letter]
+        yield "%s/%s" % (base, dtype), dtype, ""
+        if c["unknown"] and i == 0:
+            kind = "rank" if c["unknown"] == "rank" else "unknown"
+            yield "%s/%s/%s" % (base, dtype, kind), dtype, kind
+
+
+def config():
+    c = v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=1)
+    rewrite = c.graph_options.rewrite_options
+    rewrite.disable_meta_optimizer = True
+    rewrite.constant_folding = rewriter_config_pb2.RewriterConfig.OFF
+    c.graph_options.optimizer_options.opt_level = v1.OptimizerOptions.L0
+    return c
+
+
+CONFIG = config()
+
+
+def trainable(t):
+    d = t.dtype.base_dtype
+    return d.is_floating or d.is_complex
+
+
+def flat(value):
+    if value is None:
+        return []
+    if isinstance(value, (list, tuple)):
+        return [t for v in value for t in flat(v)]
+    return [value]
+
+
+def random_like(rng, dtype, shape):
+    d = tf.as_dtype(dtype)
+    draw = rng.uniform(0.25, 1.0, shape) * rng.choice([-1.0, 1.0], shape)
+    if d.is_complex:
+        draw = draw + 1j * rng.uniform(0.25, 1.0, shape)
+    return np.asarray(draw).astype(d.as_numpy_dtype)
+
+
+def record(rec, c, name, dtype, unknown):
+    """Builds one graph, computes its gradients, and stores both."""
+    rng = np.random.default_rng(zlib.crc32(name.encode()))
+    entry = {"name": name, "op": c["op"], "loose": c["loose"], "why": c["why"]}
+    graph = tf.Graph()
+    with graph.as_default():
+        args, feeds, xs = [], [], []
+        for i, spec in enumerate(c["inputs"]):
+            value = spec.make(dtype, rng)
+            if spec.const:
+                args.append(tf.constant(value, name="const%d" % i))
+                continue
+            d = tf.string if value.dtype == object else tf.as_dtype(value.dtype)
+            shape = {"unknown": None, "rank": [None] * value.ndim}.get(unknown, value.shape)
+            p = v1.placeholder(d, shape, name="x%d" % i)
+            args.append(p)
+            feeds.append((p, value))
+            if spec.wrt and trainable(p):
+                xs.append((p, value))
+        ys = [y for y in flat(c["build"](*args)) if trainable(y)]
+        if not ys:
+            raise ValueError("no differentiable output")
+        with v1.Session(graph=graph, config=CONFIG) as session:
+            sizes = None
+            if not all(y.shape.is_fully_defined() for y in ys):
+                sizes = [v.shape for v in session.run(ys, dict(feeds))]
+            vs = []
+            for k, y in enumerate(ys):
+                shape = tuple(y.shape.as_list()) if sizes is None else sizes[k]
+                p = v1.placeholder(y.dtype.base_dtype, y.shape, name="v%d" % k)
+                vs.append(p)
+                feeds.append((p, random_like(rng, y.dtype.base_dtype, shape)))
+            ws = []
+            for k, (x, value) in enumerate(xs):
+                p = v1.placeholder(x.dtype, x.shape, name="w%d" % k)
+                ws.append((p, random_like(rng, x.dtype, value.shape)))
+            forward = graph.as_graph_def().SerializeToString()
+            if not any(n.type == c["op"] for n in graph.get_operations()):
+                raise ValueError("the graph has no %s" % c["op"])
+
+            if c["refused"]:
+                try:
+                    tf.gradients(ys, [x for x, _ in xs], grad_ys=vs)
+                except Exception as e:
+                    entry["refused"] = type(e).__name__ + ": " + str(e)[:200]
+                    entry["graph"] = rec.file("%04d.pb" % len(rec.cases), forward)
+                    entry |= {"xs": [x.name for x, _ in xs], "ys": [{"name": y.name} for y in ys], "vs": [v.name for v in vs]}
+                    rec.cases.append(entry)
+                    return
+                raise ValueError("Python does not refuse it")
+            gs = tf.gradients(ys, [x for x, _ in xs], grad_ys=vs)
+            sparse = [isinstance(g, tf.IndexedSlices) for g in gs]
+            dense = [None if g is None else tf.convert_to_tensor(g) for g in gs]
+            g2 = None
+            pairs = [(g, w) for g, w in zip(dense, ws) if g is not None]
+            if c["second"] and pairs:
+                try:
+                    g2 = tf.gradients([g for g, _ in pairs], [x for x, _ in xs], grad_ys=[w for _, (w, _) in pairs])
+                    g2 = [None if g is None else tf.convert_to_tensor(g) for g in g2]
+                except Exception as e:  # Python has no second gradient here
+                    entry["second_missing"] = type(e).__name__ + ": " + str(e)[:200]
+                    g2 = None
+            all_feeds = dict(feeds) | {w: value for w, value in ws}
+            fetches = {"y": ys, "g": [g for g in dense if g is not None],
+                       "g2": [g for g in g2 or [] if g is not None]}
+            try:
+                got = session.run(fetches, all_feeds)
+            except tf.errors.OpError as e:
+                if g2 is None:
+                    raise
+                entry["second_missing"] = type(e).__name__ + ": " + str(e)[:200]
+                g2, fetches["g2"] = None, []
+                got = session.run(fetches, all_feeds)
+        first, second = iter(got["g"]), iter(got["g2"])
+        entry["graph"] = rec.file("%04d.pb" % len(rec.cases), forward)
+        entry["feeds"] = [{"name": p.name, "array": rec.array(v)} for p, v in feeds]
+        entry["ws"] = [{"name": w.name, "array": rec.array(v)} for w, v in ws]
+        entry["xs"] = [x.name for x, _ in xs]
+        entry["ys"] = [{"name": y.name, "array": rec.array(v)} for y, v in zip(ys, got["y"])]
+        entry["vs"] = [v.name for v in vs]
+        entry["g"] = [None if g is None else {"sparse": s, "array": rec.array(next(first))}
+                      for g, s in zip(dense, sparse)]
+        if g2 is not None:
+            entry["g2"] = [None if g is None else {"array": rec.array(next(second))} for g in g2]
+    rec.cases.append(entry)
+
