@@ -1,0 +1,56 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/stretchr/testify/assert"
+)
+
+func TestExitStatus(t *testing.T) {
+	verb := func(answer error) []*cobra.Command {
+		c := &cobra.Command{Use: "work", Args: cobra.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+			fmt.Fprintln(cmd.OutOrStdout(), "worked")
+			return answer
+		}}
+		c.Flags().Int("steps", 1, "how many")
+		return []*cobra.Command{c}
+	}
+	stopped, stop := context.WithCancel(t.Context())
+	stop()
+	for name, c := range map[string]struct {
+		ctx    context.Context
+		answer error
+		args   string
+		code   int
+		stderr string // what it must hold; "": nothing at all
+	}{
+		"done":                          {t.Context(), nil, "work", 0, ""},
+		"help is done":                  {t.Context(), nil, "work --help", 0, ""},
+		"failed":                        {t.Context(), errors.New("no such model"), "work", 1, "sluice work: no such model\n"},
+		"reported failures say no more": {t.Context(), errReported, "work", 1, ""},
+		"nothing asked":                 {t.Context(), nil, "", 2, ""},
+		"unknown verb":                  {t.Context(), nil, "wrok", 2, `unknown command "wrok"`},
+		"unknown flag":                  {t.Context(), nil, "work --stpes 2", 2, "unknown flag: --stpes"},
+		"a flag that is no number":      {t.Context(), nil, "work --steps many", 2, "--steps"},
+		"an argument too many":          {t.Context(), nil, "work hard", 2, `"hard"`},
+		"usage found wrong by the verb": {t.Context(), fmt.Errorf("%w: --steps must be positive", errUsage), "work", 2, "sluice work: wrong usage: --steps must be positive\n"},
+		"interrupted":                   {stopped, context.Canceled, "work", 130, "sluice work: interrupted\n"},
+		"interrupted, telling more":     {stopped, errors.New("stopped half way, 2 pictures saved"), "work", 130, "2 pictures saved"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var stdout, stderr strings.Builder
+			code := run(c.ctx, verb(c.answer), strings.Fields(c.args), &stdout, &stderr)
+			assert.Equal(t, c.code, code)
+			if c.stderr == "" {
+				assert.Empty(t, stderr.String())
+			} else {
+				assert.Contains(t, stderr.String(), c.stderr)
+			}
+		})
+	}
+}
