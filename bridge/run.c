@@ -80,3 +80,100 @@ void sluice_get_strings(const void* data, int64_t first, int n, const char** at,
     sizes[i] = TF_TString_GetSize(&strings[i]);
   }
 }
+
+sluice_step* sluice_new_step(TF_Session* session, int in_caller, int nfeeds, int nfetches,
+                             int ntargets) {
+  sluice_step* step = (sluice_step*)calloc(1, sizeof(sluice_step));
+  step->session = session;
+  step->in_caller = in_caller;
+  step->nfeeds = nfeeds;
+  step->nfetches = nfetches;
+  step->ntargets = ntargets;
+  step->feeds = (TF_Output*)calloc(nfeeds + 1, sizeof(TF_Output));
+  step->fetches = (TF_Output*)calloc(nfetches + 1, sizeof(TF_Output));
+  step->targets = (TF_Operation**)calloc(ntargets + 1, sizeof(TF_Operation*));
+  return step;
+}
+
+void sluice_delete_step(sluice_step* step) {
+  free(step->feeds);
+  free(step->fetches);
+  free(step->targets);
+  free(step);
+}
+
+sluice_frame* sluice_new_frame(const sluice_step* step) {
+  sluice_frame* frame = (sluice_frame*)calloc(1, sizeof(sluice_frame));
+  frame->step = step;
+  frame->feeds = (TF_Tensor**)calloc(step->nfeeds + 1, sizeof(TF_Tensor*));
+  frame->fetched = (TF_Tensor**)calloc(step->nfetches + 1, sizeof(TF_Tensor*));
+  frame->values = (sluice_value*)calloc(step->nfetches + 1, sizeof(sluice_value));
+  frame->bound = (sluice_target*)calloc(step->nfetches + 1, sizeof(sluice_target));
+  frame->status = TF_NewStatus();
+  frame->options.data = frame->option_bytes;
+  return frame;
+}
+
+void sluice_delete_frame(sluice_frame* frame) {
+  TF_DeleteStatus(frame->status);
+  free(frame->feeds);
+  free(frame->fetched);
+  free(frame->values);
+  free(frame->bound);
+  free(frame);
+}
+
+// Serialized tensorflow.RunOptions: timeout_in_ms is field 2,
+// inter_op_thread_pool field 3, whose -1 takes ten bytes.
+static size_t write_varint(uint8_t* at, uint64_t v) {
+  size_t n = 0;
+  for (; v >= 0x80; v >>= 7) at[n++] = (uint8_t)v | 0x80;
+  at[n++] = (uint8_t)v;
+  return n;
+}
+
+static const TF_Buffer* run_options(sluice_frame* frame, int64_t timeout_ms) {
+  if (timeout_ms <= 0 && !frame->step->in_caller) return NULL;
+  if (timeout_ms > 0) {
+    frame->option_bytes[0] = 2 << 3;
+    frame->options.length = 1 + write_varint(frame->option_bytes + 1, timeout_ms);
+  } else {
+    frame->option_bytes[0] = 3 << 3;
+    frame->options.length = 1 + write_varint(frame->option_bytes + 1, (uint64_t)-1);
+  }
+  return &frame->options;
+}
+
+int sluice_run(sluice_frame* frame, int64_t timeout_ms) {
+  const sluice_step* step = frame->step;
+  TF_SessionRun(step->session, run_options(frame, timeout_ms), step->feeds, frame->feeds,
+                step->nfeeds, step->fetches, frame->fetched, step->nfetches,
+                (const TF_Operation* const*)step->targets, step->ntargets, NULL, frame->status);
+  int code = TF_GetCode(frame->status);
+  for (int i = 0; i < step->nfetches; i++) {
+    sluice_value* value = &frame->values[i];
+    if (value->tensor != NULL) TF_DeleteTensor(value->tensor);
+    value->tensor = NULL;
+    if (code != TF_OK) continue;
+    sluice_describe(frame->fetched[i], value);
+    sluice_target* bound = &frame->bound[i];
+    if (bound->into == NULL) continue;
+    bound->mismatch = value->bytes != bound->bytes;
+    if (!bound->mismatch) memcpy(bound->into, value->data, value->bytes);
+    TF_DeleteTensor(value->tensor);
+    value->tensor = NULL;
+  }
+  return code;
+}
+
+int sluice_parents(TF_Operation* op, TF_Output* data, int ndata, TF_Operation** control,
+                   int ncontrol, const char** type, size_t* size, int* found_control) {
+  int n = TF_OperationNumInputs(op);
+  if (n > 0 && n <= ndata) TF_OperationAllInputs(op, data, n);
+  *found_control = TF_OperationNumControlInputs(op);
+  if (*found_control > 0 && *found_control <= ncontrol)
+    TF_OperationGetControlInputs(op, control, ncontrol);
+  *type = TF_OperationOpType(op);
+  *size = strlen(*type);
+  return n;
+}

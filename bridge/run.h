@@ -41,4 +41,52 @@ void sluice_dims(const TF_Tensor* tensor, int64_t* dims);
 void sluice_set_string(void* data, int64_t i, const char* from, size_t size);
 void sluice_get_strings(const void* data, int64_t first, int n, const char** at, size_t* sizes);
 
+// What all runs of a prepared step have in common. Read only once it is made.
+typedef struct {
+  TF_Session* session;
+  int in_caller;  // without a time limit, run in the calling thread
+  int nfeeds, nfetches, ntargets;
+  TF_Output* feeds;
+  TF_Output* fetches;
+  TF_Operation** targets;
+} sluice_step;
+
+sluice_step* sluice_new_step(TF_Session* session, int in_caller, int nfeeds, int nfetches,
+                             int ntargets);
+void sluice_delete_step(sluice_step* step);
+
+// Where the result of a fetch goes besides its sluice_value: memory of the
+// caller's that has just its size. NULL for nowhere.
+typedef struct {
+  void* into;
+  size_t bytes;
+  int mismatch;  // the last run gave another number of bytes
+} sluice_target;
+
+// The arguments and results of one run at a time of a step.
+typedef struct {
+  const sluice_step* step;
+  TF_Tensor** feeds;
+  TF_Tensor** fetched;  // scratch
+  sluice_value* values;
+  sluice_target* bound;
+  TF_Status* status;
+  TF_Buffer options;
+  uint8_t option_bytes[16];
+} sluice_frame;
+
+sluice_frame* sluice_new_frame(const sluice_step* step);
+void sluice_delete_frame(sluice_frame* frame);
+
+// Runs the step with the frame's feeds, under a time limit if timeout_ms is
+// above 0. Deletes the tensors that `values` still has from the last run, and
+// describes the new ones there; those of bound fetches are copied to the caller's
+// memory and deleted. Returns the status code.
+int sluice_run(sluice_frame* frame, int64_t timeout_ms);
+
+// The operations that op gets tensors from or waits for, data inputs first, at
+// most n; returns how many there are. type and size are the op's type.
+int sluice_parents(TF_Operation* op, TF_Output* data, int ndata, TF_Operation** control,
+                   int ncontrol, const char** type, size_t* size, int* found_control);
+
 #endif  // SLUICE_BRIDGE_RUN_H_

@@ -121,7 +121,10 @@ func (b *buffer) free() {
 	liveBytes.Add(-b.size)
 	if b.id != 0 {
 		forget(b.id)
+		b.id = 0
 	}
+	b.viewed.Store(false)
+	b.state.Store(bufferIdle)
 }
 
 // fill takes what C told of a tensor. The buffer becomes readable when the
@@ -159,12 +162,60 @@ func newTensor(b *buffer) *Tensor {
 	}
 	b.state.Store(bufferOpen)
 	t := &Tensor{b: b}
+	t.catch()
+	return t
+}
+
+// catch frees the tensor when it is forgotten.
+func (t *Tensor) catch() {
 	runtime.AddCleanup(t, func(b *buffer) {
 		if !b.viewed.Load() {
 			b.close()
 		}
-	}, b)
-	return t
+	}, t.b)
+}
+
+// adopt makes a tensor of outputs, which they have let go of, one of its own.
+func (t *Tensor) adopt() {
+	t.owner = nil
+	if !t.b.retain() {
+		return
+	}
+	defer t.b.release()
+	if verifyLeaks {
+		t.b.id = remember(t.b)
+	}
+	t.catch()
+}
+
+// notFinite tells where the first NaN or infinity is; "" where there is none, and
+// for data types that have none.
+func (b *buffer) notFinite() string {
+	look := func(at int64, v float64) string {
+		if v-v == 0 {
+			return ""
+		}
+		return fmt.Sprintf("element %d of %s %s is %v", at, DTypeName(b.dt), b.shape, v)
+	}
+	for i := range b.n {
+		var problem string
+		switch b.dt {
+		case tf.Float:
+			problem = look(i, float64(view[float32](b)[i]))
+		case tf.Double:
+			problem = look(i, view[float64](b)[i])
+		case tf.Half:
+			problem = look(i, float64(view[Half](b)[i].Float32()))
+		case tf.Bfloat16:
+			problem = look(i, float64(view[BFloat16](b)[i].Float32()))
+		default:
+			return ""
+		}
+		if problem != "" {
+			return problem
+		}
+	}
+	return ""
 }
 
 // allocate makes a tensor of n elements; the shape has been checked.
