@@ -152,15 +152,15 @@ var none tf.Output
 
 // Arithmetic. Broadcasting is TensorFlow's.
 
-func (c *Context) Add(a, b tf.Output) tf.Output { return raw.AddV2(c, a, b) }
-func (c *Context) Sub(a, b tf.Output) tf.Output { return raw.Sub(c, a, b) }
-func (c *Context) Mul(a, b tf.Output) tf.Output { return raw.Mul(c, a, b) }
-func (c *Context) Div(a, b tf.Output) tf.Output { return raw.RealDiv(c, a, b) }
-func (c *Context) Pow(a, b tf.Output) tf.Output { return raw.Pow(c, a, b) }
-func (c *Context) Neg(a tf.Output) tf.Output    { return raw.Neg(c, a) }
-func (c *Context) Square(a tf.Output) tf.Output { return raw.Square(c, a) }
-func (c *Context) Exp(a tf.Output) tf.Output    { return raw.Exp(c, a) }
-func (c *Context) Log(a tf.Output) tf.Output    { return raw.Log(c, a) }
+func (c *Context) Plus(a, b tf.Output) tf.Output  { return raw.AddV2(c, a, b) }
+func (c *Context) Minus(a, b tf.Output) tf.Output { return raw.Sub(c, a, b) }
+func (c *Context) Mul(a, b tf.Output) tf.Output   { return raw.Mul(c, a, b) }
+func (c *Context) Div(a, b tf.Output) tf.Output   { return raw.RealDiv(c, a, b) }
+func (c *Context) Pow(a, b tf.Output) tf.Output   { return raw.Pow(c, a, b) }
+func (c *Context) Neg(a tf.Output) tf.Output      { return raw.Neg(c, a) }
+func (c *Context) Square(a tf.Output) tf.Output   { return raw.Square(c, a) }
+func (c *Context) Exp(a tf.Output) tf.Output      { return raw.Exp(c, a) }
+func (c *Context) Log(a tf.Output) tf.Output      { return raw.Log(c, a) }
 
 // Product multiplies several tensors from left to right.
 func (c *Context) Product(first tf.Output, rest ...tf.Output) tf.Output {
@@ -175,9 +175,9 @@ func (c *Context) Times(factor float64, t tf.Output) tf.Output {
 	return c.Mul(t, c.NumberLike(factor, t))
 }
 
-// Plus adds a number, in t's dtype.
-func (c *Context) Plus(t tf.Output, number float64) tf.Output {
-	return c.Add(t, c.NumberLike(number, t))
+// Shift adds a number, in t's dtype.
+func (c *Context) Shift(t tf.Output, number float64) tf.Output {
+	return c.Plus(t, c.NumberLike(number, t))
 }
 
 // Conj is the complex conjugate; a real tensor is returned as it is.
@@ -213,7 +213,7 @@ func (c *Context) NumberLike(v float64, t tf.Output) tf.Output {
 	if t.Op == nil {
 		return t
 	}
-	return c.Number(t.DataType(), v)
+	return c.Number(bridge.BaseDType(t.DataType()), v)
 }
 
 // Int is an int32 or int64 scalar constant.
@@ -227,6 +227,14 @@ func (c *Context) Int(dt tf.DataType, v int64) tf.Output {
 func (c *Context) Ints(dt tf.DataType, v ...int64) tf.Output {
 	return c.constant(fmt.Sprintf("%d v%d", dt, v), func() (*bridge.Tensor, error) {
 		return intTensor(dt, bridge.Shape{int64(len(v))}, v)
+	})
+}
+
+// IntPairs is an int32 or int64 constant of shape [n, 2] given row by row, as
+// paddings are.
+func (c *Context) IntPairs(dt tf.DataType, v ...int64) tf.Output {
+	return c.constant(fmt.Sprintf("%d p%d", dt, v), func() (*bridge.Tensor, error) {
+		return intTensor(dt, bridge.Shape{int64(len(v)) / 2, 2}, v)
 	})
 }
 
@@ -531,7 +539,23 @@ func (c *Context) ReduceTo(grad, x tf.Output, others ...tf.Output) tf.Output {
 	for _, o := range others {
 		same = same && c.SameShape(o, x)
 	}
-	if same || c.SameShape(grad, x) {
+	if same {
+		return grad
+	}
+	shapes := make([]bridge.Shape, len(others))
+	for i, o := range others {
+		shapes[i] = c.Static(o)
+	}
+	return c.reduceTo(grad, x, shapes)
+}
+
+// reduceTo is [Context.ReduceTo] with the other operands given as what is
+// known of their shapes.
+func (c *Context) reduceTo(grad, x tf.Output, others []bridge.Shape) tf.Output {
+	if grad.Op == nil || x.Op == nil {
+		return tf.Output{}
+	}
+	if c.SameShape(grad, x) {
 		return grad
 	}
 	if axes, ok := c.broadcastAxes(grad, x, others); ok {
@@ -541,65 +565,52 @@ func (c *Context) ReduceTo(grad, x tf.Output, others ...tf.Output) tf.Output {
 		return c.sumAxes(grad, x, axes)
 	}
 	shape := c.Shape(x)
-	axes, _ := broadcastGradientArgs(c, shape, c.Shape(grad))
+	axes, _ := raw.BroadcastGradientArgs(c, shape, c.Shape(grad))
 	return raw.Reshape(c, raw.Sum(c, grad, axes, raw.WithKeepDims(true)), shape)
 }
 
 // broadcastAxes lists the axes of grad along which x was stretched; ok is
 // false when that can't be told before a run.
-func (c *Context) broadcastAxes(grad, x tf.Output, others []tf.Output) (axes []int64, ok bool) {
-	xs := c.Static(x)
+func (c *Context) broadcastAxes(grad, x tf.Output, others []bridge.Shape) (axes []int64, ok bool) {
+	xs, gs := c.Static(x), c.Static(grad)
 	if xs == nil {
 		return nil, false
 	}
-	// The broadcast shape, dimension by dimension from the last: grad's own
-	// where it is known, refined by what x was broadcast against.
-	otherShapes := make([]bridge.Shape, 0, len(others))
-	rank, ranked := len(xs), len(others) > 0
-	for _, o := range others {
-		s := c.Static(o)
-		ranked = ranked && s != nil
+	known := len(others) > 0 // what x was broadcast against
+	rank := len(xs)
+	for _, s := range others {
+		known = known && s != nil
 		rank = max(rank, len(s))
-		otherShapes = append(otherShapes, s)
 	}
-	gs := c.Static(grad)
 	switch {
 	case gs != nil:
-		rank, ranked = len(gs), true
-	case !ranked:
+		rank = len(gs)
+	case !known:
 		return nil, false
 	}
 	if rank < len(xs) {
 		return nil, false
 	}
-	dim := func(s bridge.Shape, fromEnd int) int64 {
-		if i := len(s) - 1 - fromEnd; i >= 0 {
+	// Aligned from the last dimension; a missing one is 1.
+	dim := func(s bridge.Shape, axis int) int64 {
+		if i := axis - (rank - len(s)); i >= 0 && i < len(s) {
 			return s[i]
 		}
 		return 1
 	}
-	known := len(others) > 0
-	for _, s := range otherShapes {
-		known = known && s != nil
-	}
 	for axis := range rank {
-		fromEnd := rank - 1 - axis
-		if fromEnd >= len(xs) {
+		if axis < rank-len(xs) {
 			axes = append(axes, int64(axis))
 			continue
 		}
-		xd := dim(xs, fromEnd)
-		// stretched: may another operand have a size other than 1 here?
-		stretched := !known
-		for _, s := range otherShapes {
-			if s == nil || dim(s, fromEnd) != 1 {
-				stretched = true
-			}
+		stretched := !known // could another operand have another size than 1 here?
+		for _, s := range others {
+			stretched = stretched || s == nil || dim(s, axis) != 1
 		}
 		if gs != nil && gs[axis] == 1 {
 			stretched = false
 		}
-		switch {
+		switch xd := dim(xs, axis); {
 		case !stretched || xd > 1 || xd == 0:
 		case xd == 1:
 			// Summing over a dimension that turns out to be 1 changes nothing.
