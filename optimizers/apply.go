@@ -1,0 +1,141 @@
+package optimizers
+
+import (
+	tf "github.com/galeone/tensorflow/tensorflow/go"
+
+	"github.com/sluice-ml/sluice/ops"
+)
+
+// Apply is a train op under construction, as a rule sees it before and after
+// the variables: what they all share.
+type Apply struct {
+	// Scope is where the train op's nodes are added, named like it.
+	Scope *ops.Scope
+	// Step is the count of steps before this one, an int64 scalar.
+	Step tf.Output
+	// Variables are the variables being trained.
+	Variables []*ops.Variable
+
+	optimizer *Optimizer // keeps the slots
+	rate      ops.Hyperparameter
+	formula   ops.Formula      // for its constants, which all share
+	updates   func() tf.Output // nil: Step
+	shared    map[sharedKey]tf.Output
+	kept      map[any]any
+	computed  *operations
+}
+
+type sharedKey struct {
+	name  string
+	dtype tf.DataType
+}
+
+func newApply(scope *ops.Scope, optimizer *Optimizer, rate ops.Hyperparameter, step tf.Output, vars []*ops.Variable) *Apply {
+	return &Apply{
+		Scope: scope, Step: step, Variables: vars,
+		optimizer: optimizer, rate: rate, formula: ops.NewFormula(scope, tf.Float),
+		shared: map[sharedKey]tf.Output{}, kept: map[any]any{}, computed: &operations{},
+	}
+}
+
+// Once is a tensor that all variables of a dtype share, made the first time
+// that it is asked for under this name.
+func (a *Apply) Once(name string, dt tf.DataType, build func(f ops.Formula) tf.Output) tf.Output {
+	key := sharedKey{name, dt}
+	if t, ok := a.shared[key]; ok {
+		return t
+	}
+	t := build(a.formula.In(a.Scope).Of(dt))
+	a.shared[key] = t
+	a.computed.addOutputs(t)
+	return t
+}
+
+// Param is the value of a hyperparameter in this step, a scalar of dtype dt,
+// computed once for all variables of that dtype. The name says which one it
+// is, in the graph and in errors.
+func (a *Apply) Param(name string, h ops.Hyperparameter, dt tf.DataType) tf.Output {
+	return a.Once(name, dt, func(f ops.Formula) tf.Output {
+		if h == nil {
+			a.Scope.Fail(missingHyperparameter(name))
+			return tf.Output{}
+		}
+		return h.At(a.Scope.NameScope(name), a.Step, dt)
+	})
+}
+
+// rateOf is the learning rate, the zero Output for an optimizer without one.
+func (a *Apply) rateOf(dt tf.DataType) tf.Output {
+	if a.rate == nil {
+		return tf.Output{}
+	}
+	return a.Param("learning_rate", a.rate, dt)
+}
+
+// Updates is the count of updates that the variables have had before this one,
+// an int64 scalar: Step, unless a wrapper such as [Gated] leaves some out. Bias
+// corrections are made with it.
+func (a *Apply) Updates() tf.Output {
+	if a.updates == nil {
+		return a.Step
+	}
+	return a.updates()
+}
+
+// Keep is a value of the rule's own for this train op, made the first time
+// that it is asked for under this key, which should be of a type of the rule's
+// package.
+func (a *Apply) Keep(key any, build func() any) any {
+	if v, ok := a.kept[key]; ok {
+		return v
+	}
+	v := build()
+	a.kept[key] = v
+	return v
+}
+
+// Nested is an Apply for the rule that a wrapper wraps: all that this rule
+// adds waits for before as well, and nothing it shares is seen outside.
+func (a *Apply) Nested(before ...*tf.Operation) *Apply {
+	c := a.after(before...)
+	c.shared, c.kept, c.computed = map[sharedKey]tf.Output{}, map[any]any{}, &operations{}
+	return c
+}
+
+// after is a with nodes that wait for before.
+func (a *Apply) after(before ...*tf.Operation) *Apply {
+	c := *a
+	c.Scope = a.Scope.WithControl(before...)
+	return &c
+}
+
+// operations is a set of operations in the order they were added.
+type operations struct {
+	list []*tf.Operation
+	seen map[string]bool
+}
+
+func (s *operations) add(all ...*tf.Operation) {
+	for _, o := range all {
+		if o == nil || o.Type() == "Const" || o.Type() == "Placeholder" {
+			continue // there is nothing to wait for
+		}
+		key := o.Name()
+		if s.seen[key] {
+			continue
+		}
+		if s.seen == nil {
+			s.seen = map[string]bool{}
+		}
+		s.seen[key] = true
+		s.list = append(s.list, o)
+	}
+}
+
+func (s *operations) addOutputs(outs ...tf.Output) {
+	for _, out := range outs {
+		if out.Op != nil {
+			s.add(out.Op)
+		}
+	}
+}

@@ -1,0 +1,258 @@
+package optimizers
+
+import (
+	"errors"
+	"fmt"
+
+	tf "github.com/galeone/tensorflow/tensorflow/go"
+
+	"github.com/sluice-ml/sluice/bridge"
+	"github.com/sluice-ml/sluice/ops"
+	"github.com/sluice-ml/sluice/ops/gradients"
+	"github.com/sluice-ml/sluice/ops/raw"
+)
+
+// Update is one variable's turn in a train op: what a [Rule] computes with,
+// and where it says the new values.
+//
+// Its [ops.Formula] does elementwise arithmetic in the variable's dtype, and
+// its Scope takes any other operation: raw.Erf(u.Scope, x).
+//
+// All tensors are from before the step, whatever else the step changes.
+type Update struct {
+	ops.Formula
+
+	// Apply is the train op that this is part of.
+	Apply *Apply
+	// Variable is the variable itself.
+	Variable *ops.Variable
+	// Var is its value; in a sparse update the rows Indices of it.
+	Var tf.Output
+	// Grad is the gradient, of Var's shape. In a sparse update rows with the
+	// same index have been summed.
+	Grad tf.Output
+	// Rate is the learning rate, a scalar; the zero Output for an optimizer
+	// without one.
+	Rate tf.Output
+	// Indices are the rows being updated, each once, int32 or int64 [rows]; the
+	// zero Output in a dense update.
+	Indices tf.Output
+	// Slices is a sparse gradient as it came, indices not unique; nil in a
+	// dense update.
+	Slices *gradients.IndexedSlices
+
+	draws    int
+	updates  []func(s *ops.Scope) *tf.Operation
+	inPlace  bool
+	computed *operations
+}
+
+func newUpdate(a *Apply, grad Grad) *Update {
+	v := grad.Variable
+	scope := a.Scope.NameScope("update_" + v.Name())
+	u := &Update{
+		Formula: a.formula.In(scope).Of(v.DType()), Apply: a, Variable: v,
+		Rate: a.rateOf(v.DType()), computed: &operations{},
+	}
+	if !grad.IsSparse() {
+		u.Var, u.Grad = v.Value(), grad.Dense
+		return u
+	}
+	u.Slices = grad.Slices
+	if grad.Summed {
+		u.Grad, u.Indices = grad.Slices.Values, grad.Slices.Indices
+	} else {
+		u.Grad, u.Indices = sumDuplicates(scope, grad.Slices)
+	}
+	u.Var = v.Gather(scope, u.Indices)
+	return u
+}
+
+// sumDuplicates is a sparse gradient with each index once: the sums of the
+// rows that have it, and the indices.
+func sumDuplicates(s *ops.Scope, sl *gradients.IndexedSlices) (values, indices tf.Output) {
+	indices, position := raw.Unique(s, sl.Indices)
+	return raw.UnsortedSegmentSum(s, sl.Values, position, raw.Size(s, indices)), indices
+}
+
+// Step is the count of steps before this one, an int64 scalar.
+func (u *Update) Step() tf.Output { return u.Apply.Step }
+
+// Param is the value of a hyperparameter of the rule in this step, a scalar of
+// the variable's dtype, computed once for all variables. The name says which
+// one it is.
+func (u *Update) Param(name string, h ops.Hyperparameter) tf.Output {
+	return u.Apply.Param(name, h, u.Variable.DType())
+}
+
+// Once is a tensor that all variables of the same dtype share in a step.
+func (u *Update) Once(name string, build func(f ops.Formula) tf.Output) tf.Output {
+	return u.Apply.Once(name, u.Variable.DType(), build)
+}
+
+// Noise is a tensor of Var's shape drawn from the standard normal
+// distribution, anew in each step. It is the stateless draw (see [ops.Draw])
+// named "<variable>/<optimizer>/noise" at the train op's Step; a second call
+// for the same variable draws under that name and "_1", and so on. So training
+// again, or on from a checkpoint, draws the same. In a sparse update only the
+// rows that are updated get numbers, in the order of Indices.
+func (u *Update) Noise() tf.Output {
+	name := fmt.Sprintf("%s/%s/noise", u.Variable.Name(), u.Apply.optimizer.name())
+	if u.draws > 0 {
+		name = fmt.Sprintf("%s_%d", name, u.draws)
+	}
+	u.draws++
+	draw := ops.Draw{Name: name, Step: u.Apply.Step}
+	if shape := bridge.ShapeOf(u.Var); shape.FullyDefined() {
+		return ops.StatelessNormal(u.Scope, shape, u.DType, draw)
+	}
+	return ops.StatelessNormal(u.Scope, raw.Shape(u.Scope, u.Var), u.DType, draw)
+}
+
+// Normal is noise of the given mean and standard deviation, see [Update.Noise].
+func (u *Update) Normal(mean, stddev float64) tf.Output {
+	if stddev == 0 {
+		return u.Constant(mean)
+	}
+	noise := u.Noise()
+	if stddev != 1 {
+		noise = u.Mul(noise, u.Constant(stddev))
+	}
+	if mean != 0 {
+		noise = u.Add(noise, u.Constant(mean))
+	}
+	return noise
+}
+
+// SlotVariable is the variable in which the optimizer remembers something of
+// u.Variable under this name, of the same shape and dtype, made with init the
+// first time.
+func (u *Update) SlotVariable(name string, init ops.Initializer) *ops.Variable {
+	return u.Apply.optimizer.slot(u.Variable, name, init)
+}
+
+// Slot is the value of a [Update.SlotVariable]; in a sparse update the rows
+// Indices of it.
+func (u *Update) Slot(name string, init ops.Initializer) tf.Output {
+	v := u.SlotVariable(name, init)
+	if u.Indices.Op != nil {
+		return v.Gather(u.Scope, u.Indices)
+	}
+	return v.Value()
+}
+
+// SetSlot gives a slot that Slot or SlotVariable made its new value, of
+// u.Var's shape.
+func (u *Update) SetSlot(name string, value tf.Output) {
+	v, ok := u.Apply.optimizer.Slot(u.Variable, name)
+	if !ok {
+		u.Scope.Fail(fmt.Errorf("SetSlot(%q): %q has no such slot; make it with Slot first", name, u.Variable.Name()))
+		return
+	}
+	u.store(v, value)
+}
+
+// Assign gives the variable its new value, of u.Var's shape.
+func (u *Update) Assign(value tf.Output) { u.store(u.Variable, value) }
+
+func (u *Update) store(v *ops.Variable, value tf.Output) {
+	if value.Op == nil {
+		if u.Scope.Err() == nil {
+			hint := ""
+			if u.Apply.rate == nil {
+				hint = " (the optimizer has no Rate, so u.Rate is empty)"
+			}
+			u.Scope.Fail(fmt.Errorf("the new value of %q is no tensor%s", v.Name(), hint))
+		}
+		return
+	}
+	u.computed.addOutputs(value)
+	u.updates = append(u.updates, func(s *ops.Scope) *tf.Operation {
+		if u.Indices.Op != nil {
+			return v.Scatter(s, ops.ScatterUpdate, u.Indices, value)
+		}
+		if bridge.ShapeOf(value).FullyDefined() {
+			return v.Assign(s, value)
+		}
+		return s.Add(bridge.OpSpec{Type: "AssignVariableOp", Inputs: []tf.Input{v.Handle(), value},
+			Attrs: []bridge.Attr{{Name: "validate_shape", Value: true}}})
+	})
+}
+
+// Do adds an update that is an operation of its own, such as
+// ResourceApplyAdam on u.Variable.Handle(). f is called when all rules have
+// been asked; whatever it adds in s waits until all values of the step have
+// been computed. The inputs are the tensors that f's operations will use and
+// that are not the fields of u, slots or Params: they too are then from before
+// the step.
+func (u *Update) Do(f func(s *ops.Scope) *tf.Operation, inputs ...tf.Output) {
+	if f == nil {
+		u.Scope.Fail(errors.New("Do: the function is nil"))
+		return
+	}
+	u.computed.addOutputs(inputs...)
+	u.inPlace = true
+	u.updates = append(u.updates, f)
+}
+
+// Densify is a sparse gradient as a tensor of the variable's shape, for rules
+// that move all rows anyway. It is the gradient itself in a dense update.
+func (u *Update) Densify() tf.Output {
+	if u.Slices == nil {
+		return u.Grad
+	}
+	v := u.Variable
+	rows := ops.Number(u.Scope, tf.Int64, float64(v.Shape()[0]))
+	return raw.UnsortedSegmentSum(u.Scope, u.Slices.Values, u.Slices.Indices, rows)
+}
+
+// Nested is an Update for the rule that a wrapper wraps. What that rule gives
+// is not done until the wrapper has taken it over with Include, or adds it
+// with Emit.
+func (u *Update) Nested(a *Apply, before ...*tf.Operation) *Update {
+	c := *u
+	c.Scope = u.Scope.WithControl(before...)
+	c.Apply, c.updates, c.inPlace, c.computed = a, nil, false, &operations{}
+	c.Rate = a.rateOf(u.DType)
+	return &c
+}
+
+// Include makes the updates of a nested Update those of u.
+func (u *Update) Include(nested *Update) {
+	u.updates = append(u.updates, nested.updates...)
+	u.inPlace = u.inPlace || nested.inPlace
+	u.Wait(nested.Computed()...)
+}
+
+// InPlace says whether a rule has called Do, so that the variable may be
+// changed where it stands, without regard to Var.
+func (u *Update) InPlace() bool { return u.inPlace }
+
+// Wait lists operations that run before any variable changes.
+func (u *Update) Wait(before ...*tf.Operation) { u.computed.add(before...) }
+
+// Computed are the operations that compute the new values so far.
+func (u *Update) Computed() []*tf.Operation {
+	all := operations{}
+	all.add(u.Apply.computed.list...)
+	all.add(u.computed.list...)
+	return all.list
+}
+
+// Emit adds the updates, which wait for before, and returns them. Only the
+// wrapper of a nested Update calls it, in its own Do.
+func (u *Update) Emit(before ...*tf.Operation) []*tf.Operation {
+	s := u.Scope.WithControl(before...)
+	all := make([]*tf.Operation, 0, len(u.updates))
+	for _, update := range u.updates {
+		op := update(s)
+		if op == nil {
+			if u.Scope.Err() == nil {
+				u.Scope.Fail(fmt.Errorf("the update of %q is no operation", u.Variable.Name()))
+			}
+			return nil
+		}
+		all = append(all, op)
+	}
+	return all
+}
