@@ -45,19 +45,34 @@ func (e *BuildError) Error() string {
 // Unwrap is the cause.
 func (e *BuildError) Unwrap() error { return e.Err }
 
-const modulePath = "github.com/sluice-ml/sluice"
-
-// libraryPackages are the packages whose frames are ours and not the caller's.
-var libraryPackages = []string{
-	modulePath + "/bridge", modulePath + "/ops", modulePath + "/optimizers", modulePath + "/savedmodels",
-	"github.com/galeone/tfgo", "github.com/galeone/tensorflow/tensorflow/go", "runtime", "reflect", "iter", "slices", "maps", "sync",
-}
+// What is ours and not the caller's: frames of these packages, by function
+// name, and files in the library's folders, which tell the closures that the
+// compiler has moved into the caller's functions.
+var (
+	libraryPackages = []string{
+		"github.com/galeone/tfgo", "github.com/galeone/tensorflow/tensorflow/go",
+		"runtime", "reflect", "iter", "slices", "maps", "sync",
+	}
+	libraryFolders = func() (folders []string) {
+		_, file, _, _ := runtime.Caller(0)
+		root := filepath.Dir(filepath.Dir(file))
+		for _, name := range []string{"bridge", "ops", "optimizers", "savedmodels"} {
+			folders = append(folders, root+"/"+name+"/")
+		}
+		return folders
+	}()
+)
 
 // ours reports whether a frame belongs to the library and not to its caller;
 // tests of the library are callers.
 func ours(function, file string) bool {
 	if strings.HasSuffix(file, "_test.go") {
 		return false
+	}
+	for _, folder := range libraryFolders {
+		if strings.HasPrefix(file, folder) {
+			return true
+		}
 	}
 	for _, p := range libraryPackages {
 		// "p.F", "p.(*T).M", "p/sub.F"
