@@ -149,7 +149,7 @@ func (d *description) write(g *tf.Graph, spec *OpSpec) error {
 	}
 	sig := signatureIn(g, spec.Type)
 	if sig == nil {
-		return unknownOp(g, spec.Type, spec.Name)
+		return unknownOp(spec.Type, spec.Name)
 	}
 	if err := CheckName(spec.Name); err != nil {
 		return within(spec.Type, "", err)
@@ -332,7 +332,7 @@ func checkTensorAttr(c *C.TF_Tensor) error {
 
 func wantKind(value any, got, want attrKind) error {
 	if want != "" && want != got {
-		return invalid("", "wanted %s, got a value for %s, the Go %T %v", want, got, value, value)
+		return invalid("", "wanted %s, got a value of Go type %T, which is for %s", want, value, got)
 	}
 	return nil
 }

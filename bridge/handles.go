@@ -17,7 +17,7 @@ import (
 // The binding keeps the C pointers of its graphs, operations and tensors in
 // unexported fields. This file is the only one that reaches them, by structs
 // of the same layout; layoutError is what the comparison of both layouts at
-// program start found.
+// program start found, or that libtensorflow is of a wrong version.
 
 type graphLayout struct {
 	c *C.TF_Graph
@@ -33,12 +33,20 @@ type tensorLayout struct {
 	shape []int64
 }
 
-var layoutError = checkLayouts()
+var layoutError = selfCheck()
 
-// SelfCheck says whether this program's version of the TensorFlow binding is
-// one whose graphs, operations and tensors this package can reach. Everything
-// that makes a session, an operation or a tensor returns the same error.
+// SelfCheck says whether this program's libtensorflow is a supported one and
+// its version of the TensorFlow binding one whose graphs, operations and tensors
+// this package can reach. Everything that makes a session, an operation or a
+// tensor returns the same error.
 func SelfCheck() error { return layoutError }
+
+func selfCheck() error {
+	if err := CheckVersion(); err != nil {
+		return err
+	}
+	return checkLayouts()
+}
 
 func checkLayouts() error {
 	for _, pair := range []struct{ theirs, ours reflect.Type }{

@@ -210,7 +210,7 @@ func editDistance(a, b string, limit int) int {
 	return row[len(b)]
 }
 
-func unknownOp(g *tf.Graph, opType, name string) error {
+func unknownOp(opType, name string) error {
 	hint := "a library of custom ops is loaded with LoadLibrary"
 	if ops, err := AllOps(); err == nil {
 		names := make([]string, len(ops))
@@ -222,7 +222,7 @@ func unknownOp(g *tf.Graph, opType, name string) error {
 		}
 	}
 	return Errorf(NotFound, nodeLabel(opType, name),
-		"no op type %q among those of libtensorflow and none of this graph's functions (%s)", opType, hint)
+		"there is no op type %q, neither in libtensorflow nor among the graph's functions (%s)", opType, hint)
 }
 
 // nodeLabel names a node in errors: "net/MatMul (MatMul)".
