@@ -1,0 +1,139 @@
+"""Reshaping, slicing, gathering, scattering, variables, identities."""
+
+import tensorflow as tf
+from tensorflow.python.debug.lib import debug_gradients
+
+from graphcases import F, I, N, V, Var, case
+
+raw = tf.raw_ops
+SUMS = "rows of the same index are summed in another order"
+
+
+def mirror_pad_grad(g, mode):
+    """MirrorPadGrad has no public wrapper: it comes as the gradient of MirrorPad."""
+    x = tf.zeros([3, 4], g.dtype)
+    return tf.gradients(raw.MirrorPad(input=x, paddings=PADS, mode=mode), x, grad_ys=g)[0]
+
+
+# Identities and what only carries a value on.
+case("Identity", lambda x: raw.Identity(input=x), F(3, 4), dtypes="fdhbc")
+case("IdentityN", lambda x, y: list(raw.IdentityN(input=[x, y])), F(3, 4), F(2))
+case("IdentityN", lambda x, y: raw.IdentityN(input=[x, y])[1], F(3, 4), F(2), name="one-used")
+case("EnsureShape", lambda x: raw.EnsureShape(input=x, shape=[3, 4]), F(3, 4))
+case("PlaceholderWithDefault", lambda x: raw.PlaceholderWithDefault(input=x, shape=[3, 4]), F(3, 4))
+case("PreventGradient", lambda x: raw.PreventGradient(input=x, message="none here"), F(3, 4), refused=True)
+case("Print", lambda x: raw.Print(input=x, data=[x], message="", first_n=0), F(3, 4))
+case("DebugIdentityV2", lambda x: raw.DebugIdentityV2(input=x, debug_urls=[]), F(3, 4))
+case("DebugGradientIdentity", lambda x: debug_gradients.GradientsDebugger().identify_gradient(x), F(3, 4))
+case("StopGradient", lambda x: raw.StopGradient(input=x) * x, F(3, 4), name="product")
+case("StopGradient", lambda x, y: raw.StopGradient(input=x) + y, F(3, 4), F(3, 4), name="none")
+case("ReadVariableOp", lambda v: raw.Square(x=raw.ReadVariableOp(resource=v.handle, dtype=v.dtype)), Var(3, 4), dtypes="fdh")
+case("ReadVariableOp", lambda v: raw.ReadVariableOp(resource=v.handle, dtype=v.dtype) * raw.ReadVariableOp(resource=v.handle, dtype=v.dtype), Var(3, 4), name="twice")
+for name, ids in [("", [2, 0, 2]), ("matrix", [[2, 0], [1, 2]]), ("scalar", 1), ("empty", [])]:
+    for dtype in ["int32", "int64"]:
+        case("ResourceGather", lambda v, i: raw.ResourceGather(resource=v.handle, indices=i, dtype=v.dtype), Var(4, 3), I(ids, dtype),
+             name=(name + "-" + dtype).strip("-"), dtypes="fd" if not name else "f", second=False)
+case("ResourceGather", lambda v, i: raw.ResourceGather(resource=v.handle, indices=i, dtype=v.dtype) * 2.0 + tf.reduce_sum(v), Var(4, 3), I([1, 1]), name="with-dense")
+case("ResourceGather", lambda v, i, j: tf.concat([raw.ResourceGather(resource=v.handle, indices=i, dtype=v.dtype),
+                                                  raw.ResourceGather(resource=v.handle, indices=j, dtype=v.dtype)], 0), Var(4, 3), I([1, 1]), I([0, 1], "int64"), name="two")
+case("ResourceGatherNd", lambda v, i: raw.ResourceGatherNd(resource=v.handle, indices=i, dtype=v.dtype), Var(4, 3), I([[2, 0], [1, 2]]), second=False)
+case("ResourceGatherNd", lambda v, i: raw.ResourceGatherNd(resource=v.handle, indices=i, dtype=v.dtype), Var(4, 3), I([[2], [1], [2]]), name="rows", second=False)
+
+# Shapes.
+case("Reshape", lambda x: raw.Reshape(tensor=x, shape=[4, -1]), F(3, 4), dtypes="fdhbc")
+case("Reshape", lambda x: raw.Reshape(tensor=x, shape=[0]), F(0, 3), name="empty")
+case("Reshape", lambda x, s: raw.Reshape(tensor=x, shape=s), F(3, 4), I([2, 6]), name="fed-shape")
+case("ExpandDims", lambda x: raw.ExpandDims(input=x, axis=1), F(3, 4), dtypes="fd")
+case("ExpandDims", lambda x: raw.ExpandDims(input=x, axis=-1), F(), name="scalar")
+case("Squeeze", lambda x: raw.Squeeze(input=x), F(3, 1, 4, 1), name="all")
+case("Squeeze", lambda x: raw.Squeeze(input=x, axis=[1]), F(3, 1, 4, 1), name="one")
+case("Transpose", lambda x: raw.Transpose(x=x, perm=[2, 0, 1]), F(2, 3, 4), dtypes="fdhbc")
+case("Transpose", lambda x, p: raw.Transpose(x=x, perm=p), F(2, 3, 4), I([1, 2, 0]), name="fed")
+case("ConjugateTranspose", lambda x: raw.ConjugateTranspose(x=x, perm=[1, 0]), F(3, 4), dtypes="fcz")
+case("BroadcastTo", lambda x: raw.BroadcastTo(input=x, shape=[2, 3, 4]), F(3, 1), dtypes="fd")
+case("BroadcastTo", lambda x: raw.BroadcastTo(input=x, shape=[3, 4]), F(), name="scalar")
+case("BroadcastTo", lambda x: raw.BroadcastTo(input=x, shape=[3, 4]), F(3, 4), name="same")
+case("Fill", lambda x: raw.Fill(dims=[3, 4], value=x), F(), dtypes="fdc", loose=1e-5, why=SUMS)
+case("Tile", lambda x: raw.Tile(input=x, multiples=[2, 3]), F(3, 4), dtypes="fd", loose=1e-5, why=SUMS)
+case("Tile", lambda x, m: raw.Tile(input=x, multiples=m), F(3, 4), I([2, 1]), name="fed", loose=1e-5, why=SUMS)
+case("Roll", lambda x: raw.Roll(input=x, shift=[1, -2], axis=[0, 1]), F(3, 4), dtypes="fd")
+case("Reverse", lambda x: raw.Reverse(tensor=x, dims=[True, False]), F(3, 4))
+case("ReverseV2", lambda x: raw.ReverseV2(tensor=x, axis=[1]), F(3, 4), dtypes="fdc")
+case("ReverseSequence", lambda x, n: raw.ReverseSequence(input=x, seq_lengths=n, seq_dim=1, batch_dim=0), F(3, 4), I([2, 4, 1]), dtypes="fd")
+case("Diag", lambda x: raw.Diag(diagonal=x), F(3), dtypes="fdc")
+case("Diag", lambda x: raw.Diag(diagonal=x), F(2, 3), name="rank-2")
+case("DiagPart", lambda x: raw.DiagPart(input=x), F(3, 3), dtypes="fdc")
+
+# Joining and splitting.
+case("ConcatV2", lambda x, y: raw.ConcatV2(values=[x, y], axis=1), F(3, 4), F(3, 2), dtypes="fdhbc")
+case("ConcatV2", lambda x, y: raw.ConcatV2(values=[x, y], axis=-2), F(3, 4), F(1, 4), name="negative")
+case("ConcatV2", lambda x, y, a: raw.ConcatV2(values=[x, y], axis=a), F(3, 4), F(3, 4), I(0), name="fed-axis")
+case("ConcatV2", lambda x, y: raw.ConcatV2(values=[x, y], axis=0), F(0, 4), F(2, 4), name="empty")
+case("Concat", lambda x, y: raw.Concat(concat_dim=1, values=[x, y]), F(3, 4), F(3, 2))
+for axis in [0, 1, -1]:
+    case("Pack", lambda x, y, a=axis: raw.Pack(values=[x, y], axis=a), F(3, 4), F(3, 4), name="axis%d" % axis, dtypes="fd")
+    case("Unpack", lambda x, a=axis: raw.Unpack(value=x, num=3, axis=a), F(3, 3), name="axis%d" % axis, dtypes="fd")
+case("Unpack", lambda x: raw.Unpack(value=x, num=3, axis=0)[1], F(3, 4), name="one-used")
+case("Split", lambda x: raw.Split(axis=1, value=x, num_split=2), F(3, 4), dtypes="fd")
+case("Split", lambda x: raw.Split(axis=0, value=x, num_split=3)[2], F(3, 4), name="one-used")
+case("SplitV", lambda x: raw.SplitV(value=x, size_splits=[1, 3], axis=1, num_split=2), F(3, 4), dtypes="fd")
+case("SplitV", lambda x: raw.SplitV(value=x, size_splits=[1, -1], axis=0, num_split=2)[0], F(3, 4), name="one-used")
+
+# Slices.
+case("Slice", lambda x: raw.Slice(input=x, begin=[1, 0], size=[2, 3]), F(3, 4), dtypes="fdhb")
+case("Slice", lambda x: raw.Slice(input=x, begin=[1, 1], size=[-1, 2]), F(3, 4), name="to-the-end")
+case("Slice", lambda x, b, s: raw.Slice(input=x, begin=b, size=s), F(3, 4), I([0, 1]), I([2, 2]), name="fed")
+SLICES = [("plain", lambda x: x[1:, :3]), ("strides", lambda x: x[::2, ::-1]), ("shrink", lambda x: x[1]), ("new-axis", lambda x: x[:, tf.newaxis, 1:]),
+          ("ellipsis", lambda x: x[..., 0]), ("negative", lambda x: x[-2:, -1])]
+for name, f in SLICES:
+    case("StridedSlice", f, F(3, 4), name=name, dtypes="fdh" if name == "plain" else "f")
+case("StridedSlice", lambda x, b: x[b[0]:b[1]], F(3, 4), I([1, 3]), name="fed")
+case("StridedSliceGrad", lambda g: raw.StridedSliceGrad(shape=[3, 4], begin=[1, 0], end=[3, 4], strides=[1, 2], dy=g), F(2, 2), dtypes="fd")
+case("StridedSliceGrad", lambda g: raw.StridedSliceGrad(shape=[3, 4], begin=[1, 0], end=[2, 0], strides=[1, 1], dy=g, shrink_axis_mask=1, end_mask=2), F(4), name="masks")
+case("TensorStridedSliceUpdate", lambda x, v: raw.TensorStridedSliceUpdate(input=x, begin=[1, 0], end=[3, 2], strides=[1, 1], value=v), F(3, 4), F(2, 2), dtypes="fd")
+case("TensorStridedSliceUpdate", lambda x, v: raw.TensorStridedSliceUpdate(input=x, begin=[1, 0], end=[3, 2], strides=[1, 1], value=v), F(3, 4), F(2), name="broadcast")
+PADS = [[1, 2], [0, 1]]
+case("Pad", lambda x: raw.Pad(input=x, paddings=PADS), F(3, 4), dtypes="fdhbc")
+case("Pad", lambda x, p: raw.Pad(input=x, paddings=p), F(3, 4), I(PADS, "int64"), name="fed")
+case("PadV2", lambda x, c: raw.PadV2(input=x, paddings=PADS, constant_values=c), F(3, 4), V(0.5), dtypes="fd", loose=1e-5, why=SUMS)
+for mode in ["REFLECT", "SYMMETRIC"]:
+    case("MirrorPad", lambda x, m=mode: raw.MirrorPad(input=x, paddings=PADS, mode=m), F(3, 4), name=mode, dtypes="fd")
+    case("MirrorPadGrad", lambda g, m=mode: mirror_pad_grad(g, m), F(6, 5), name=mode)
+
+# Blocks.
+case("SpaceToBatchND", lambda x: raw.SpaceToBatchND(input=x, block_shape=[2, 2], paddings=[[0, 0], [1, 1]]), F(1, 4, 4, 2), dtypes="fd")
+case("BatchToSpaceND", lambda x: raw.BatchToSpaceND(input=x, block_shape=[2, 2], crops=[[0, 0], [1, 0]]), F(4, 2, 3, 2), dtypes="fd")
+case("SpaceToBatch", lambda x: raw.SpaceToBatch(input=x, paddings=[[0, 0], [1, 1]], block_size=2), F(1, 4, 4, 2))
+case("BatchToSpace", lambda x: raw.BatchToSpace(input=x, crops=[[0, 0], [1, 0]], block_size=2), F(4, 2, 3, 2))
+case("SpaceToDepth", lambda x: raw.SpaceToDepth(input=x, block_size=2), F(1, 4, 4, 2), dtypes="fd")
+case("DepthToSpace", lambda x: raw.DepthToSpace(input=x, block_size=2), F(1, 2, 2, 8), dtypes="fd")
+
+# Gathering.
+for name, ids in [("", [2, 0, 2]), ("matrix", [[2, 0], [1, 2]]), ("scalar", 1), ("empty", [])]:
+    case("Gather", lambda x, i: raw.Gather(params=x, indices=i), F(4, 3), I(ids), name=name, second=name != "scalar")
+    for axis in [0, 1, -1]:
+        case("GatherV2", lambda x, i, a=axis: raw.GatherV2(params=x, indices=i, axis=a), F(4, 3), I(ids), name=(name + "-axis%d" % axis).strip("-"),
+             dtypes="fd" if not name else "f", loose=1e-5, why=SUMS)
+case("GatherV2", lambda x, i: raw.GatherV2(params=x, indices=i, axis=1, batch_dims=1), F(2, 4, 3), I([[2, 0], [1, 1]]), name="batch", loose=1e-5, why=SUMS)
+case("GatherV2", lambda x, i: raw.GatherV2(params=x, indices=i, axis=2, batch_dims=1), F(2, 3, 4), I([[2, 0], [1, 1]]), name="batch-inner", loose=1e-5, why=SUMS)
+case("GatherNd", lambda x, i: raw.GatherNd(params=x, indices=i), F(4, 3), I([[2, 0], [1, 2], [2, 0]]), dtypes="fd")
+case("GatherNd", lambda x, i: raw.GatherNd(params=x, indices=i), F(4, 3), I([[2], [1], [2]]), name="rows")
+case("GatherNd", lambda x, i: raw.GatherNd(params=x, indices=i), F(2, 3, 4), I([[[0, 1]], [[1, 2]]]), name="slices")
+case("DynamicPartition", lambda x, p: list(raw.DynamicPartition(data=x, partitions=p, num_partitions=3)), F(4, 3), I([0, 2, 0, 1]), dtypes="fd")
+case("DynamicPartition", lambda x, p: raw.DynamicPartition(data=x, partitions=p, num_partitions=2)[1], F(2, 2, 3), I([[0, 1], [1, 0]]), name="one-used")
+for op in ["DynamicStitch", "ParallelDynamicStitch"]:
+    f = getattr(raw, op)
+    case(op, lambda i, j, x, y, f=f: f(indices=[i, j], data=[x, y]), I([0, 3]), I([[2, 1]]), F(2, 3), F(1, 2, 3), dtypes="fd")
+
+# Scattering.
+IDX = I([[2], [0]])
+case("ScatterNd", lambda i, x: raw.ScatterNd(indices=i, updates=x, shape=[4, 3]), IDX, F(2, 3), dtypes="fd")
+case("ScatterNdNonAliasingAdd", lambda x, i, u: raw.ScatterNdNonAliasingAdd(input=x, indices=i, updates=u), F(4, 3), IDX, F(2, 3), dtypes="fd")
+for op in ["TensorScatterAdd", "TensorScatterSub", "TensorScatterUpdate", "TensorScatterMax", "TensorScatterMin"]:
+    f = getattr(raw, op)
+    case(op, lambda x, i, u, f=f: f(tensor=x, indices=i, updates=u), F(4, 3), IDX, F(2, 3), dtypes="fd", second=not op.endswith(("Max", "Min")))
+case("TensorScatterMax", lambda x, i, u: raw.TensorScatterMax(tensor=x, indices=i, updates=u), V([1.0, 2.0, 3.0]), I([[0], [1]]), V([1.0, 5.0]), name="ties", second=False)
+
+# Whole programs: what a chain of the above adds up to.
+case("MatMul", lambda x, w, b: tf.reduce_mean(tf.square(tf.tanh(tf.matmul(x, w) + b))), N(5, 3), F(3, 4), F(4), name="layer", unknown=False, loose=1e-5, why=SUMS)
+case("Gather", lambda x, i: tf.reduce_sum(tf.square(raw.Gather(params=x, indices=i))) + tf.reduce_sum(raw.Gather(params=x, indices=i) * 3.0), F(5, 2), I([1, 1, 3]), name="sum-of-two")

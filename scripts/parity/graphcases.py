@@ -27,11 +27,12 @@ class In:
 
     dtype None follows the case's dtype; "real" is the real type of a complex
     case. wrt False feeds the input without differentiating by it; const makes it
-    a constant of the graph (axes, shapes). static says what the graph knows of
-    the shape when the case asks for unknown shapes: "none" by default.
+    a constant of the graph (axes, shapes), var a resource variable that starts
+    with them; its handle is what is differentiated by.
     """
 
-    def __init__(self, shape=(), lo=-2.0, hi=2.0, dtype=None, value=None, wrt=True, const=False, transform=None):
+    def __init__(self, shape=(), lo=-2.0, hi=2.0, dtype=None, value=None, wrt=True, const=False, transform=None, var=False):
+        self.var = var
         self.shape, self.lo, self.hi = tuple(shape), lo, hi
         self.dtype, self.value, self.wrt, self.const, self.transform = dtype, value, wrt, const, transform
 
@@ -63,6 +64,11 @@ def V(value, dtype=None):
     return In(value=value, dtype=dtype)
 
 
+def Var(*shape, **kw):
+    """A resource variable."""
+    return In(shape, var=True, **kw)
+
+
 def N(*shape, **kw):
     """An input that is fed and not differentiated by."""
     return In(shape, wrt=False, **kw)
@@ -88,8 +94,9 @@ def case(op, build, *inputs, name="", dtypes="f", unknown=True, second=True, loo
     unknown    also with unknown static shapes (of the first dtype); "rank": the
                rank is known, the sizes are not
     second     also the gradient of the gradient; it is left out where Python has none
-    loose      the least tolerance, where something sums in another order or is
-               ill-conditioned; why says it
+    loose      the tolerance for 32-bit floats (64-bit ones get a millionth of it)
+               where something sums in another order or is ill-conditioned; why
+               says it
     refused    Python registers a gradient that raises an error when asked: ours
                must be an error too
     """
@@ -155,6 +162,12 @@ def record(rec, c, name, dtype, unknown):
             if spec.const:
                 args.append(tf.constant(value, name="const%d" % i))
                 continue
+            if spec.var:
+                v = v1.get_variable("var%d" % i, initializer=tf.constant(value), use_resource=True)
+                args.append(v)
+                xs.append((v, value))
+                entry.setdefault("init", []).append(v.initializer.name)
+                continue
             d = tf.string if value.dtype == object else tf.as_dtype(value.dtype)
             shape = {"unknown": None, "rank": [None] * value.ndim}.get(unknown, value.shape)
             p = v1.placeholder(d, shape, name="x%d" % i)
@@ -167,6 +180,8 @@ def record(rec, c, name, dtype, unknown):
             raise ValueError("no differentiable output")
         with v1.Session(graph=graph, config=CONFIG) as session:
             sizes = None
+            if "init" in entry:
+                session.run([graph.get_operation_by_name(n) for n in entry["init"]])
             if not all(y.shape.is_fully_defined() for y in ys):
                 sizes = [v.shape for v in session.run(ys, dict(feeds))]
             vs = []
@@ -177,8 +192,8 @@ def record(rec, c, name, dtype, unknown):
                 feeds.append((p, random_like(rng, y.dtype.base_dtype, shape)))
             ws = []
             for k, (x, value) in enumerate(xs):
-                p = v1.placeholder(x.dtype, x.shape, name="w%d" % k)
-                ws.append((p, random_like(rng, x.dtype, value.shape)))
+                p = v1.placeholder(x.dtype.base_dtype, x.shape, name="w%d" % k)
+                ws.append((p, random_like(rng, x.dtype.base_dtype, value.shape)))
             forward = graph.as_graph_def().SerializeToString()
             if not any(n.type == c["op"] for n in graph.get_operations()):
                 raise ValueError("the graph has no %s" % c["op"])
@@ -220,7 +235,7 @@ def record(rec, c, name, dtype, unknown):
         entry["graph"] = rec.file("%04d.pb" % len(rec.cases), forward)
         entry["feeds"] = [{"name": p.name, "array": rec.array(v)} for p, v in feeds]
         entry["ws"] = [{"name": w.name, "array": rec.array(v)} for w, v in ws]
-        entry["xs"] = [x.name for x, _ in xs]
+        entry["xs"] = [getattr(x, "handle", x).name for x, _ in xs]
         entry["ys"] = [{"name": y.name, "array": rec.array(v)} for y, v in zip(ys, got["y"])]
         entry["vs"] = [v.name for v in vs]
         entry["g"] = [None if g is None else {"sparse": s, "array": rec.array(next(first))}
