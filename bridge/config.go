@@ -22,18 +22,15 @@ type Threading int
 
 const (
 	// CallersThread computes in the thread that called Run: no hand-over, two to
-	// three times as fast for a small step. Kernels still use the intra-op
-	// threads. A run under a deadline goes to the pool, where alone TensorFlow
-	// can stop it.
+	// four times as fast for a small step. Kernels still use the intra-op threads.
+	// A run under a deadline goes to the pool, where alone TensorFlow can stop it.
 	CallersThread Threading = iota
 	// Pool hands each run to the inter-op threads, so that independent parts of a
 	// large graph run beside each other.
 	Pool
 	// SingleThreaded uses TensorFlow's single-threaded executor: the least work a
-	// node, all of it in the caller's thread. A run under a deadline is then
-	// stopped only between runs, and graphs with v1 control flow
-	// (Switch, Enter …) or asynchronous kernels (a queue, a remote device) are
-	// refused by TensorFlow.
+	// node, one node after the other. Graphs with v1 control flow (Switch, Merge,
+	// Enter …) are refused by TensorFlow.
 	SingleThreaded
 )
 

@@ -177,7 +177,8 @@ func errorFromTensorFlow(code Code, op, message string) error {
 		message = m[1]
 	}
 	message = tallies.ReplaceAllString(message, "")
-	if m := nodeMark.FindStringSubmatch(message); m != nil {
+	// "_retval_…" is a node of TensorFlow's own, not one of the graph.
+	if m := nodeMark.FindStringSubmatch(message); m != nil && !strings.HasPrefix(m[1], "_retval_") {
 		op = m[1]
 	}
 	message = functionNode.ReplaceAllString(message, "")
@@ -196,12 +197,18 @@ func errorFromTensorFlow(code Code, op, message string) error {
 	return e
 }
 
-func uninitializedError(op, variable string) error {
+// uninitializedError says that the variable, or at least one of those named, has
+// no value.
+func uninitializedError(op string, variables ...string) error {
+	which := fmt.Sprintf("variable %q", variables[0])
+	if len(variables) > 1 {
+		which = fmt.Sprintf("one of the variables %q", variables)
+	}
 	return &Error{
 		Code: FailedPrecondition,
 		Op:   op,
-		Message: fmt.Sprintf("variable %q has no value yet in this session; run the graph's Init() first, "+
-			"or InitOf that variable, or restore it from a checkpoint", variable),
+		Message: which + " has no value yet in this session; run the graph's Init() first, " +
+			"or InitOf that variable, or restore it from a checkpoint",
 		Err: ErrUninitialized,
 	}
 }

@@ -147,8 +147,8 @@ func (s *session) leave() {
 
 // Close cancels the runs in progress (their error matches ErrClosed), waits
 // until they have returned, and frees the session and its variables. Runs that
-// are blocked, in a queue or in a loop, return within milliseconds; a kernel at
-// work is waited for. It may be called more than once and from many goroutines;
+// are blocked in a queue return within milliseconds, loops at the end of the turn
+// in progress; a straight stretch of kernels is waited for. It may be called more than once and from many goroutines;
 // all return when the session is gone.
 func (s *Session) Close() error {
 	if s == nil || s.session == nil {

@@ -52,7 +52,7 @@ type fetchSpec struct {
 	dims Shape
 }
 
-func outputName(out tf.Output) string { return fmt.Sprintf("%s:%d", out.Op.Name(), out.Index) }
+func nameOf(out tf.Output) string { return fmt.Sprintf("%s:%d", out.Op.Name(), out.Index) }
 
 // Prepare resolves and checks a call: that every feed, fetch and target is one
 // of the session's graph, that no feed is given twice, and that none is fetched
@@ -76,9 +76,12 @@ func (s *Session) Prepare(call Call) (*Step, error) {
 		if problem := checkOutput(s.g, f); problem != "" {
 			return nil, invalid(op, "feed %d %s", i, problem)
 		}
-		spec := feedSpec{outputName(f), BaseDType(f.DataType()), ShapeOf(f)}
+		spec := feedSpec{nameOf(f), BaseDType(f.DataType()), ShapeOf(f)}
 		if fed[cOutput(f)] {
 			return nil, invalid(op, "feed %d, %s, is given twice", i, spec.name)
+		}
+		if spec.dt == Resource {
+			return nil, invalid(op, "feed %d, %s, is a resource handle, which can't be fed", i, spec.name)
 		}
 		fed[cOutput(f)] = true
 		p.feeds = append(p.feeds, spec)
@@ -88,7 +91,7 @@ func (s *Session) Prepare(call Call) (*Step, error) {
 		if problem := checkOutput(s.g, f); problem != "" {
 			return nil, invalid(op, "fetch %d %s", i, problem)
 		}
-		spec := fetchSpec{outputName(f), BaseDType(f.DataType()), ShapeOf(f)}
+		spec := fetchSpec{nameOf(f), BaseDType(f.DataType()), ShapeOf(f)}
 		if fed[cOutput(f)] {
 			return nil, invalid(op, "fetch %d, %s, is fed as well: its value would be the tensor that was fed", i, spec.name)
 		}
@@ -369,14 +372,15 @@ func (o *Outputs) arm() (tensors, bytes int64) {
 // usable. How soon Run returns depends on what it is doing:
 //
 //   - Waiting for its turn to update variables: at once.
-//   - Under a deadline (of the context, or Config.Timeout): a run blocked in a
-//     queue, and a loop, within milliseconds of the deadline; a kernel at work
-//     is waited for, such as one large MatMul; the next one is not begun.
+//   - Under a deadline (of the context, or Config.Timeout): blocked in a queue,
+//     within milliseconds of the deadline; in a loop (While, also a v1 loop), at
+//     the end of the turn in progress; in a straight stretch of kernels, at its
+//     end, because TensorFlow looks for an order to stop only where it waits and
+//     where it loops: a chain of a hundred large products is one such stretch.
 //   - Under a context that can be cancelled but has no deadline: after the run in
 //     progress, however long, since TensorFlow's C API can't stop one run. Give
 //     runs that may block a deadline, or cut long loops in pieces.
-//     Session.Close stops all runs of the session within milliseconds.
-//   - In a session with Threading: SingleThreaded: after the run in progress.
+//     Session.Close stops all runs of the session, as a deadline does.
 //
 // An update that was stopped half-way may have been made for some variables and
 // not for others.
@@ -542,7 +546,7 @@ func (p *preparedStep) fetchNames() string {
 // runError is why a run gave nothing: the session was closed, the context is
 // done, or TensorFlow's own error, in this order.
 func (p *preparedStep) runError(ctx context.Context, code Code, out *Outputs) error {
-	err := statusError(out.frame.c.status, "Run")
+	err := p.nameVariables(statusError(out.frame.c.status, "Run"))
 	if code != OK && p.s.calls.Load()&1 != 0 {
 		return &Error{Code: FailedPrecondition, Op: "Run", Message: "the session was closed while the run was in progress", Err: ErrClosed}
 	}
@@ -558,6 +562,25 @@ func (p *preparedStep) runError(ctx context.Context, code Code, out *Outputs) er
 		return contextError(cause, "while it was in progress")
 	}
 	return err
+}
+
+// nameVariables completes what the kernels of ResourceApply… say of a variable
+// without a value: not which.
+func (p *preparedStep) nameVariables(err error) error {
+	e, ok := err.(*Error)
+	if !ok || e.Message != "Invalid variable reference." {
+		return err
+	}
+	var names []string
+	for _, in := range Inputs(OperationByName(p.s.g, e.Op)) {
+		if in.DataType() == Resource {
+			names = append(names, in.Op.Name())
+		}
+	}
+	if names == nil {
+		return err
+	}
+	return uninitializedError(e.Op, names...)
 }
 
 // discard drops what a run gave that counts as failed.

@@ -136,6 +136,9 @@ func (b *buffer) fill(v *C.sluice_value) {
 	b.n = int64(v.elements)
 	b.size = int64(v.bytes)
 	rank := int(v.rank)
+	if b.shape == nil {
+		b.shape = make(Shape, 0, rank) // a nil Shape would be of unknown rank
+	}
 	if rank <= C.SLUICE_DIMS {
 		dims := unsafe.Slice((*int64)(unsafe.Pointer(&v.dims[0])), rank)
 		b.shape = append(b.shape[:0], dims...)
