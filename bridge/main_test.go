@@ -119,3 +119,12 @@ func values[T bridge.Element](t testing.TB, v *bridge.Tensor) []T {
 	require.NoError(t, err)
 	return all
 }
+
+// fresh is a name that the graph does not have yet.
+func (g testGraph) fresh(name string) string {
+	for i := 0; ; i++ {
+		if n := fmt.Sprintf("%s_%d", name, i); g.Operation(n) == nil {
+			return n
+		}
+	}
+}
