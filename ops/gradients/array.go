@@ -385,7 +385,6 @@ func registerGathers() {
 
 	// The k largest of each row: their gradients go back to where they were.
 	Register("TopKV2", topKGrad)
-	Register("TopK", topKGrad)
 	// Elements equal to the n-th share its gradient.
 	Register("NthElement", func(c *Context) []Gradient {
 		x := c.Input(0)

@@ -211,10 +211,6 @@ var _ = func() bool {
 			values, _ := raw.TopKV2(s, x[0], scalar(s, int32(2)))
 			return values
 		}, normal(4)),
-		arrayCase("TopK", func(s *scope, x outs) tf.Output {
-			values, _ := raw.TopK(s, x[0], 2)
-			return values
-		}, normal(2, 4)),
 		arrayCase("NthElement", func(s *scope, x outs) tf.Output {
 			return raw.NthElement(s, x[0], scalar(s, int32(1)))
 		}, normal(2, 4)),

@@ -45,7 +45,7 @@ func realPart(s *scope, z tf.Output) tf.Output { return raw.Real(s, z, raw.WithT
 func imagPart(s *scope, z tf.Output) tf.Output { return raw.Imag(s, z, raw.WithTout(tf.Double)) }
 
 var (
-	linear    = caseOptions{constant: true}
+	linear    = caseOptions{} // its second gradient is none or zero
 	firstOnly = caseOptions{first: true}
 )
 
@@ -210,7 +210,7 @@ var _ = func() bool {
 		"Xdivy":             {raw.Xdivy, positive(), positive(), caseOptions{}},
 		"Igamma":            {raw.Igamma, positive(), positive(), firstOnly},
 		"Igammac":           {raw.Igammac, positive(), positive(), firstOnly},
-		"Zeta":              {raw.Zeta, between(2.5, 4), positive(), caseOptions{none: []int{0}}},
+		"Zeta":              {raw.Zeta, between(2.5, 4), positive(), caseOptions{first: true, none: []int{0}}},
 		"Polygamma":         {raw.Polygamma, exactly(1), positive(), caseOptions{none: []int{0}}},
 		"NextAfter":         {raw.NextAfter, normal(), normal(), linear},
 	} {
@@ -301,7 +301,7 @@ var _ = func() bool {
 func einsumCase(name, equation string, in ...input) numericCase {
 	return numericCase{"Einsum " + name, in, one(func(s *scope, x outs) tf.Output {
 		return raw.Einsum(s, x, equation)
-	}), caseOptions{constant: len(in) == 1}}
+	}), caseOptions{}}
 }
 
 // reduceCase is a case of a reduction over axes.
