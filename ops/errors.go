@@ -8,6 +8,8 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+
+	"github.com/sluice-ml/sluice/bridge"
 )
 
 // BuildError is the first thing that went wrong while a graph was built: what
@@ -21,25 +23,32 @@ type BuildError struct {
 	Err   error
 }
 
-// Error is "folder/file.go:12: MatMul in scope net: cause".
+// Error is "folder/file.go:12: Variable in scope net: cause", or, where the
+// cause names the operation, "folder/file.go:12: net/MatMul (MatMul): cause".
 func (e *BuildError) Error() string {
 	var b strings.Builder
 	if e.File != "" {
 		fmt.Fprintf(&b, "%s:%d: ", e.File, e.Line)
 	}
-	if e.Op != "" {
-		b.WriteString(e.Op)
-		if e.Scope != "" {
-			b.WriteString(" in scope " + e.Scope)
-		}
-		b.WriteString(": ")
-	} else if e.Scope != "" {
-		b.WriteString("in scope " + e.Scope + ": ")
+	switch {
+	case labelled(e.Err, e.Op):
+	case e.Op != "" && e.Scope != "":
+		fmt.Fprintf(&b, "%s in scope %s: ", e.Op, e.Scope)
+	case e.Op != "":
+		fmt.Fprintf(&b, "%s: ", e.Op)
+	case e.Scope != "":
+		fmt.Fprintf(&b, "in scope %s: ", e.Scope)
 	}
 	if e.Err != nil {
 		b.WriteString(e.Err.Error())
 	}
 	return b.String()
+}
+
+// labelled reports whether an error says by itself which operation it is of.
+func labelled(err error, op string) bool {
+	var e *bridge.Error
+	return errors.As(err, &e) && op != "" && (e.Op == op || strings.HasSuffix(e.Op, "("+op+")"))
 }
 
 // Unwrap is the cause.

@@ -46,6 +46,10 @@ type LossOptions struct {
 	// 0 stands for the last. Categorical and binary cross entropy and cosine
 	// similarity only.
 	Axis int
+	// IgnoreClass, where it is not nil, is a label whose samples count neither
+	// in the sum nor in the number of losses. Sparse categorical cross entropy
+	// only; new(-1) ignores the label -1.
+	IgnoreClass *int
 	// Delta is where [Huber] goes from square to linear; 0 stands for 1.
 	Delta float64
 	// Collect adds the loss to the collection LOSSES.
@@ -210,11 +214,21 @@ func CategoricalCrossEntropy(s *Scope, labels, predictions tf.Output, options ..
 // error of the run. keras.losses.SparseCategoricalCrossentropy.
 func SparseCategoricalCrossEntropy(s *Scope, labels, predictions tf.Output, options ...LossOptions) tf.Output {
 	return sparseLoss(s, "sparse_categorical_crossentropy", labels, predictions, options, func(l *loss) tf.Output {
-		logits := l.predictions
+		labels, logits := l.labels, l.predictions
+		if ignore := l.options.IgnoreClass; ignore != nil {
+			class := l.Of(labels.DataType())
+			l.counted = l.NotEqual(labels, class.Constant(float64(*ignore)))
+			labels = l.Select(l.counted, labels, class.Constant(0))
+			logits = l.Select(raw.ExpandDims(l.Scope, l.counted, l.scalar(-1)), logits, l.Constant(0))
+		}
 		if !l.options.FromLogits {
 			logits = l.Log(l.clipProbability(logits))
 		}
-		return l.sparseSoftmaxCrossEntropy(l.labels, logits)
+		entropy := l.sparseSoftmaxCrossEntropy(labels, logits)
+		if l.counted.Op != nil {
+			entropy = l.Select(l.counted, entropy, l.Constant(0))
+		}
+		return entropy
 	})
 }
 
@@ -259,6 +273,7 @@ type loss struct {
 	Formula
 	labels, predictions tf.Output
 	options             LossOptions
+	counted             tf.Output // bool, which losses count; zero: all
 }
 
 // lossOf builds a loss whose labels have the dtype and rank of predictions.
@@ -355,6 +370,8 @@ func (l *loss) check(options int) error {
 		return fmt.Errorf("reduction %d is none", o.Reduction)
 	case !(o.LabelSmoothing >= 0 && o.LabelSmoothing <= 1):
 		return fmt.Errorf("label smoothing %v: wanted 0 to 1", o.LabelSmoothing)
+	case o.IgnoreClass != nil && !bridge.IsInteger(l.labels.DataType()) && !bridge.IsFloating(l.labels.DataType()):
+		return fmt.Errorf("labels are %s: only class numbers can be ignored", bridge.DTypeName(l.labels.DataType()))
 	case !(o.Delta > 0):
 		return fmt.Errorf("delta %v: wanted a positive number", o.Delta)
 	}
@@ -372,6 +389,21 @@ func (l *loss) reduce(values tf.Output) tf.Output {
 	weights := l.options.Weights
 	if weights.Op != nil {
 		weights = l.Cast(weights)
+	}
+	if l.counted.Op != nil {
+		counted := l.Cast(l.counted)
+		if l.options.Reduction == SumOverBatchSize { // so that the sum is divided by how many count
+			all := l.Cast(raw.Size(l.Scope, counted, raw.WithOutType(tf.Int64)))
+			scale := l.DivNoNaN(all, raw.Sum(l.Scope, counted, l.allAxes(counted)))
+			counted = l.Select(l.counted, scale, l.Constant(0))
+		}
+		if weights.Op != nil {
+			counted, weights = l.sameRank(counted, weights)
+			counted = l.Mul(weights, counted)
+		}
+		weights = counted
+	}
+	if weights.Op != nil {
 		values, weights = l.sameRank(values, weights)
 		values = l.Mul(values, weights)
 	}

@@ -196,6 +196,7 @@ func TestErrorsStickAndNameTheCallersLine(t *testing.T) {
 	assert.Equal(t, "ops/scope_test.go", build.File)
 	assert.Positive(t, build.Line)
 	assert.Equal(t, 1, strings.Count(err.Error(), "scope_test.go"))
+	assert.Equal(t, 1, strings.Count(err.Error(), "net/AddV2 (AddV2): "), "the operation is named once: %v", err)
 	assert.Same(t, err, g.Err())
 	require.ErrorIs(t, err, bridge.ErrInvalidArgument)
 }
