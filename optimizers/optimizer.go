@@ -95,7 +95,11 @@ func (o *Optimizer) Minimize(loss tf.Output, vars []*ops.Variable, opts ...Gradi
 	if err != nil {
 		return nil, err
 	}
-	return o.ApplyGradients(grads, UpdateOps(vars[0].Graph(), vars)...)
+	trained, err := checkGrads(grads)
+	if err != nil {
+		return nil, err
+	}
+	return o.ApplyGradients(grads, UpdateOps(vars[0].Graph(), trained)...)
 }
 
 // ApplyGradients adds the updates of the variables by their gradients, which

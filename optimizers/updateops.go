@@ -16,43 +16,52 @@ import (
 //
 // An update of a statistic that lies outside of what is trained is left out,
 // so that a frozen part of a model stands still altogether. What a statistic
-// belongs to is the nearest directory above it that holds trainable variables
-// at all: gan/D/norm/moving_mean belongs to gan/D/norm if there is a
+// belongs to is the nearest directory above it that holds other variables than
+// statistics: gan/D/norm/moving_mean belongs to gan/D/norm if there is a
 // gan/D/norm/gamma, else to gan/D, and it is updated if one of vars lies
 // there. Operations that update no variable are always in.
 func UpdateOps(g *ops.Graph, vars []*ops.Variable) []*tf.Operation {
 	all, err := g.Collection(ops.UpdateOps, "")
-	if err != nil {
+	if err != nil || len(all) == 0 {
 		return nil
 	}
-	var trainable []string
-	for _, v := range g.Trainable() {
-		trainable = append(trainable, v.Name())
+	type update struct {
+		op         *tf.Operation
+		statistics []string
 	}
-	var trained []string
-	for _, v := range vars {
-		trained = append(trained, v.Name())
-		trainable = append(trainable, v.Name())
-	}
-	var found operations
+	var updates []update
+	statistics := map[string]bool{}
 	for _, item := range all {
-		var op *tf.Operation
-		switch item := item.(type) {
-		case *tf.Operation:
-			op = item
-		case tf.Output:
-			op = item.Op
+		op, ok := item.(*tf.Operation)
+		if out, isOutput := item.(tf.Output); isOutput {
+			op, ok = out.Op, out.Op != nil
 		}
-		if op == nil {
+		if !ok || op == nil {
 			continue
 		}
-		updated := updatedVariables(op)
-		belongs := len(updated) == 0
-		for _, name := range updated {
-			belongs = belongs || anyInScope(trained, home(name, trainable))
+		names := updatedVariables(op)
+		updates = append(updates, update{op, names})
+		for _, name := range names {
+			statistics[name] = true
+		}
+	}
+	var trained, weights []string
+	for _, v := range vars {
+		trained = append(trained, v.Name())
+	}
+	for _, v := range g.Variables() {
+		if !statistics[v.Name()] {
+			weights = append(weights, v.Name())
+		}
+	}
+	var found operations
+	for _, u := range updates {
+		belongs := len(u.statistics) == 0
+		for _, name := range u.statistics {
+			belongs = belongs || anyInScope(trained, home(name, weights))
 		}
 		if belongs {
-			found.add(op)
+			found.add(u.op)
 		}
 	}
 	return found.list
