@@ -111,17 +111,24 @@ func needVenv(version string) need {
 	return need{"apt-get": "python" + version + "-venv", "dnf": "python3-libs", "zypper": "python3-base", "pacman": "python"}
 }
 
+// asRoot is the command as this user must give it.
+func asRoot(command string) string {
+	if os.Geteuid() == 0 {
+		return command
+	}
+	if _, err := exec.LookPath("sudo"); err == nil {
+		return "sudo " + command
+	}
+	return "su -c " + shellQuote(command)
+}
+
 // installPackages is the command that brings what is needed on this system.
 func installPackages(what need) string {
-	sudo := "sudo "
-	if os.Geteuid() == 0 {
-		sudo = ""
-	}
 	for _, manager := range []struct{ name, verb string }{
 		{"apt-get", "install -y"}, {"dnf", "install -y"}, {"zypper", "install -y"}, {"pacman", "-S --noconfirm"},
 	} {
 		if _, err := exec.LookPath(manager.name); err == nil {
-			return sudo + manager.name + " " + manager.verb + " " + what[manager.name]
+			return asRoot(manager.name + " " + manager.verb + " " + what[manager.name])
 		}
 	}
 	return "install with your system's package manager: " + what["apt-get"]
