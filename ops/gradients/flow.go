@@ -2,6 +2,7 @@ package gradients
 
 import (
 	"fmt"
+	"slices"
 
 	tf "github.com/galeone/tensorflow/tensorflow/go"
 
@@ -13,11 +14,23 @@ import (
 func init() {
 	same := func(c *Context) []Gradient { return c.Grads }
 	for _, name := range []string{
-		"Identity", "IdentityN", "RefIdentity", "EnsureShape", "PlaceholderWithDefault", "Snapshot",
+		"Identity", "RefIdentity", "EnsureShape", "PlaceholderWithDefault", "Snapshot",
 		"DebugGradientIdentity", "DebugIdentity", "DebugIdentityV2",
 	} {
 		Register(name, same)
 	}
+	// An output of IdentityN that nothing depends on has a gradient of zeros, as
+	// in Python, not none.
+	Register("IdentityN", func(c *Context) []Gradient {
+		grads := slices.Clone(c.Grads)
+		for i, g := range grads {
+			dt := bridge.BaseDType(c.Output(i).DataType())
+			if g.IsNone() && c.Wants(i) && (bridge.IsFloating(dt) || bridge.IsComplex(dt)) {
+				grads[i].Dense = c.ZerosLike(c.Output(i))
+			}
+		}
+		return grads
+	})
 	// Print hands its first input on and looks at the others.
 	Register("Print", func(c *Context) []Gradient { return c.Grads[:1] })
 

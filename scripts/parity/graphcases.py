@@ -87,7 +87,7 @@ def K(value, dtype="int32"):
 CASES = []
 
 
-def case(op, build, *inputs, name="", dtypes="f", unknown=True, second=True, loose=0.0, why="", refused=False):
+def case(op, build, *inputs, name="", dtypes="f", unknown=True, second=True, loose=0.0, why="", refused=False, numeric=""):
     """Adds a case.
 
     dtypes     one letter a dtype: f d h b (half, bfloat16) c z (complex)
@@ -99,11 +99,14 @@ def case(op, build, *inputs, name="", dtypes="f", unknown=True, second=True, loo
                says it
     refused    Python registers a gradient that raises an error when asked: ours
                must be an error too
+    numeric    why Python's own gradient is wrong here: ours is held against
+               central differences of Python's forward values instead
     """
     if loose and not why:
         raise ValueError("%s: a loose tolerance needs a reason" % op)
     CASES.append(dict(op=op, build=build, inputs=inputs, name=name, dtypes=dtypes, unknown=unknown,
-                      second=second, loose=loose, why=why, refused=refused))
+                      second=second, loose=loose, why=why, refused=refused,
+                      numeric=numeric))
 
 
 def variations(c):
@@ -183,7 +186,11 @@ def record(rec, c, name, dtype, unknown):
             if "init" in entry:
                 session.run([graph.get_operation_by_name(n) for n in entry["init"]])
             if not all(y.shape.is_fully_defined() for y in ys):
-                sizes = [v.shape for v in session.run(ys, dict(feeds))]
+                # In a session of its own: a random op draws once from its seed.
+                with v1.Session(graph=graph, config=CONFIG) as other:
+                    if "init" in entry:
+                        other.run([graph.get_operation_by_name(n) for n in entry["init"]])
+                    sizes = [v.shape for v in other.run(ys, dict(feeds))]
             vs = []
             for k, y in enumerate(ys):
                 shape = tuple(y.shape.as_list()) if sizes is None else sizes[k]
@@ -231,6 +238,9 @@ def record(rec, c, name, dtype, unknown):
                 entry["second_missing"] = type(e).__name__ + ": " + str(e)[:200]
                 g2, fetches["g2"] = None, []
                 got = session.run(fetches, all_feeds)
+            if c["numeric"]:
+                entry["numeric"] = c["numeric"]
+                got["g"] = differences(session, ys, vs, dict(feeds), xs)
         first, second = iter(got["g"]), iter(got["g2"])
         entry["graph"] = rec.file("%04d.pb" % len(rec.cases), forward)
         entry["feeds"] = [{"name": p.name, "array": rec.array(v)} for p, v in feeds]
@@ -244,3 +254,18 @@ def record(rec, c, name, dtype, unknown):
             entry["g2"] = [None if g is None else {"array": rec.array(next(second))} for g in g2]
     rec.cases.append(entry)
 
+
+def differences(session, ys, vs, feeds, xs, h=1e-6):
+    """Central differences of sum(y*v) by each x, in double precision."""
+    def value(changed):
+        return sum(float(np.sum(y * feeds[v])) for y, v in zip(session.run(ys, feeds | changed), vs))
+
+    grads = []
+    for x, at in xs:
+        grad = np.zeros_like(at)
+        for i in np.ndindex(at.shape):
+            step = np.zeros_like(at)
+            step[i] = h
+            grad[i] = (value({x: at + step}) - value({x: at - step})) / (2 * h)
+        grads.append(grad)
+    return grads

@@ -51,7 +51,7 @@ func register(name string, run func(ctx context.Context, h *Harness) (Result, er
 // Harness is what a section gets to work with.
 type Harness struct {
 	Root     string         // the repository
-	Dir      string         // build/parity: scratch space, one folder a section
+	Dir      string         // scratch space of this run alone, one folder a section
 	Filter   *regexp.Regexp // -run: which cases to make; nil means all
 	Progress *progress
 	python   string
@@ -80,6 +80,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) (int, error) {
 	flags := flag.NewFlagSet("parity", flag.ContinueOnError)
 	only := flags.String("only", "", "sections to run, comma separated (default all: "+strings.Join(names, ", ")+")")
 	pattern := flags.String("run", "", "regular expression: run only the cases whose name matches")
+	keep := flags.Bool("keep", false, "keep the graphs and numbers from Python, and say where")
 	out := flags.String("out", "", "where the report goes (default <repository>/build/parity.json)")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
@@ -96,7 +97,21 @@ func run(ctx context.Context, args []string, stdout io.Writer) (int, error) {
 	if err != nil {
 		return 1, err
 	}
-	h := &Harness{Root: root, Dir: filepath.Join(root, "build", "parity"), python: python, Progress: newProgress(os.Stderr)}
+	// Two runs at once don't meet: each has its folder.
+	scratch := filepath.Join(root, "build", "parity")
+	if err := os.MkdirAll(scratch, 0o755); err != nil {
+		return 1, err
+	}
+	dir, err := os.MkdirTemp(scratch, "run-")
+	if err != nil {
+		return 1, err
+	}
+	if *keep {
+		fmt.Fprintln(stdout, "keeping", dir)
+	} else {
+		defer os.RemoveAll(dir)
+	}
+	h := &Harness{Root: root, Dir: dir, python: python, Progress: newProgress(os.Stderr)}
 	if *pattern != "" {
 		if h.Filter, err = regexp.Compile(*pattern); err != nil {
 			return 2, fmt.Errorf("-run: %w", err)

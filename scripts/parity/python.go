@@ -43,9 +43,6 @@ func findPython() (string, error) {
 // with the end of what it wrote.
 func (h *Harness) Python(ctx context.Context, module string, args ...string) (*Recording, error) {
 	dir := filepath.Join(h.Dir, module)
-	if err := os.RemoveAll(dir); err != nil {
-		return nil, err
-	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
