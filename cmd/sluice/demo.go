@@ -27,9 +27,9 @@ func demoCommand() *cobra.Command {
      with what they were, bit for bit. A small classifier that has only seen real digits
      says how many of those that G draws it recognizes.
 
-Into the output folder go pictures (accuracy.png, phases.png, generated.png, recognized.png)
-and, last, summary.json. A summary.json of an earlier run is removed at the start, so one
-that is there belongs to the pictures beside it; everything else in the folder is left alone.
+Into the output folder go pictures (accuracy, phases, generated, recognized and losses.png)
+and, last, summary.json. A summary.json of an earlier run is removed at the start, so that
+one that is there belongs to the pictures beside it. Other files are left alone.
 The same seed and epochs give the same numbers. Ctrl-C ends it within a second, says what
 was saved, and exits with 130.`,
 		Example: `  sluice demo

@@ -23,28 +23,28 @@ func main() {
 	b := net.Variable("b", ops.Shape{1}, ops.Zeros())
 	line := tfgo.NewTensor(net.Op(), x).MatMul(w.Value()).Add(b.Value()).Output
 	loss := ops.MeanSquaredError(net, y, line)
-	train, err := optimizers.NewGradientDescent(0.1).Minimize(loss, g.Trainable("net/"))
-	check(err) // what went wrong anywhere above, with its file and line
+	train := must(optimizers.NewGradientDescent(0.1).Minimize(loss, g.Trainable("net/")))
 
 	ctx := context.Background()
-	sess, err := bridge.NewSession(g.TF(), bridge.Config{})
-	check(err)
+	sess := must(bridge.NewSession(g.TF(), bridge.Config{}))
 	defer sess.Close()
 	check(sess.Run(ctx, g.Init()))
 	for range 200 {
 		check(sess.Run(ctx, train.Op))
 	}
-	found, err := sess.Call(ctx, bridge.Call{Fetches: []tf.Output{w.Value(), b.Value()}})
-	check(err)
-	slope, err := bridge.Item[float32](found[0])
-	check(err)
-	shift, err := bridge.Item[float32](found[1])
-	check(err)
-	fmt.Printf("y = %.2f x + %.2f\n", slope, shift)
+	found := must(sess.Call(ctx, bridge.Call{Fetches: []tf.Output{w.Value(), b.Value()}}))
+	defer found[0].Close()
+	defer found[1].Close()
+	fmt.Printf("y = %.2f x + %.2f\n", must(bridge.Item[float32](found[0])), must(bridge.Item[float32](found[1])))
 }
 
 func check(err error) {
 	if err != nil {
 		log.Fatal(err)
 	}
+}
+
+func must[T any](v T, err error) T {
+	check(err)
+	return v
 }

@@ -47,7 +47,7 @@ func Run(ctx context.Context, o Options) (*Summary, error) {
 		err := part(ctx)
 		switch {
 		case ctx.Err() != nil:
-			return nil, fmt.Errorf("interrupted, %s: %w", j.out.told(), ctx.Err())
+			return nil, &interrupted{j.out.told(), ctx.Err()}
 		case err != nil:
 			return nil, err
 		}
@@ -57,6 +57,15 @@ func Run(ctx context.Context, o Options) (*Summary, error) {
 	s.Seconds = math.Round(time.Since(start).Seconds()*10) / 10
 	return s, j.out.save(summaryFile, s.WriteJSON)
 }
+
+// interrupted is the error of a run that was told to end.
+type interrupted struct {
+	told  string // what was saved
+	cause error
+}
+
+func (i *interrupted) Error() string { return "interrupted, " + i.told }
+func (i *interrupted) Unwrap() error { return i.cause }
 
 func newJob(o Options) (*job, error) {
 	if o.Epochs < 1 {
@@ -101,8 +110,8 @@ func (j *job) classify(ctx context.Context) error {
 	s.WeightsOutsideGradientDescent = descent.outside()
 
 	err = j.out.save("accuracy.png", func(w io.Writer) error {
-		return drawCurves(w, "Held-out digits that are recognized", "share", 0.5, 1,
-			curve{"floormod", floormod.accuracy}, curve{"gradient descent", descent.accuracy})
+		return drawCurves(w, "Held-out digits that are recognized", "share", 0.8, 1,
+			curve{"floormod", 0, floormod.accuracy}, curve{"gradient descent", 0, descent.accuracy})
 	})
 	if err != nil {
 		return err
@@ -155,18 +164,24 @@ func (j *job) takeTurns(ctx context.Context) (err error) {
 	scopes := results["scopes"]
 	s.GeneratedBefore = scopes.quality[0]
 
-	rows := scopes.sketches
 	real := tileRow{caption: "real"}
 	for class := range int32(digits.Classes) {
 		real.tiles = append(real.tiles, greyTile(j.test.Image(slices.Index(j.test.Labels, class))))
 	}
 	err = j.out.save("generated.png", func(w io.Writer) error {
-		return drawGrid(w, "What G draws when it is asked for each digit", append(rows, real))
+		return drawGrid(w, "What G draws when it is asked for each digit", append(scopes.sketches, real))
 	})
 	if err != nil {
 		return err
 	}
-	return j.out.save("recognized.png", func(w io.Writer) error {
+	err = j.out.save("recognized.png", func(w io.Writer) error {
 		return drawCurves(w, "Digits drawn by G that a classifier of real ones recognizes", "share", 0, 1, curves...)
+	})
+	if err != nil {
+		return err
+	}
+	return j.out.save("losses.png", func(w io.Writer) error {
+		return drawCurves(w, "G and D in turn: the mean loss of an epoch", "cross entropy", 0, 1.5,
+			curve{"D", 1, scopes.lossD}, curve{"G", 1, scopes.lossG})
 	})
 }

@@ -50,6 +50,9 @@ func TestTheDemoDoesWhatItSays(t *testing.T) {
 		}
 		assert.Len(t, s.FrozenBitIdentical, 3)
 	})
+	t.Run("the three ways are the same computation: they end with the same bits", func(t *testing.T) {
+		assert.Equal(t, map[string]bool{"scopes": true, "stop_gradient": true, "gates": true}, s.SameBitsAsScopes)
+	})
 	t.Run("G's digits become ones that are recognized", func(t *testing.T) {
 		assert.GreaterOrEqual(t, s.AccuracyJudge, 0.95)
 		assert.Less(t, s.GeneratedBefore.Recognized, 0.3)
@@ -61,7 +64,7 @@ func TestTheDemoDoesWhatItSays(t *testing.T) {
 		}
 	})
 	t.Run("the files are there, and the summary says so", func(t *testing.T) {
-		assert.Equal(t, []string{"accuracy.png", "phases.png", "generated.png", "recognized.png"}, s.Files)
+		assert.Equal(t, []string{"accuracy.png", "phases.png", "generated.png", "recognized.png", "losses.png"}, s.Files)
 		assert.ElementsMatch(t, append([]string{summaryFile}, s.Files...), names(t, out))
 		for _, name := range s.Files {
 			file, err := os.Open(filepath.Join(out, name))

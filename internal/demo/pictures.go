@@ -10,13 +10,16 @@ import (
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgimg"
 
 	"github.com/sluice-ml/sluice/internal/digits"
 )
 
-// curve is one line of a picture: a value for each epoch, the first before any training.
+// curve is one line of a picture: a value for each epoch, beginning with the given one.
 type curve struct {
 	name   string
+	first  int
 	values []float64
 }
 
@@ -29,7 +32,7 @@ var inks = []color.RGBA{
 
 var dashes = [][]vg.Length{nil, {vg.Points(5), vg.Points(3)}, {vg.Points(1.5), vg.Points(2.5)}}
 
-// drawCurves writes a PNG of some curves over the epochs.
+// drawCurves writes a PNG of some curves over the epochs, with an axis from low to high.
 func drawCurves(w io.Writer, title, unit string, low, high float64, curves ...curve) error {
 	p := plot.New()
 	p.Title.Text = title
@@ -37,12 +40,12 @@ func drawCurves(w io.Writer, title, unit string, low, high float64, curves ...cu
 	p.X.Label.Text = "epoch"
 	p.Y.Label.Text = unit
 	p.Legend.Padding = vg.Points(3)
-	p.Legend.XOffs, p.Legend.YOffs = -vg.Points(8), vg.Points(8)
+	p.Legend.XOffs, p.Legend.YOffs = -vg.Points(10), vg.Points(10)
 	p.Add(plotter.NewGrid())
 	for i, c := range curves {
 		points := make(plotter.XYs, len(c.values))
-		for epoch, v := range c.values {
-			points[epoch] = plotter.XY{X: float64(epoch), Y: v}
+		for i, v := range c.values {
+			points[i] = plotter.XY{X: float64(c.first + i), Y: v}
 		}
 		line, err := plotter.NewLine(points)
 		if err != nil {
@@ -151,10 +154,10 @@ func drawGrid(w io.Writer, title string, rows []tileRow) error {
 }
 
 func writePlot(w io.Writer, p *plot.Plot, width, height vg.Length) error {
-	canvas, err := p.WriterTo(width, height, "png")
-	if err != nil {
-		return err
-	}
-	_, err = canvas.WriteTo(w)
+	const margin = 4
+	canvas := vgimg.New(width, height)
+	p.BackgroundColor = color.White
+	p.Draw(draw.Crop(draw.New(canvas), margin, -margin, margin, -margin))
+	_, err := vgimg.PngCanvas{Canvas: canvas}.WriteTo(w)
 	return err
 }

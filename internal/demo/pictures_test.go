@@ -29,8 +29,8 @@ func colours(t *testing.T, draw func(io.Writer) error) map[color.RGBA]int {
 }
 
 func TestEveryCurveIsDrawnInItsOwnColour(t *testing.T) {
-	up := curve{"up", []float64{0, 0.5, 1}}
-	down := curve{"down", []float64{1, 0.5, 0}}
+	up := curve{"up", 0, []float64{0, 0.5, 1}}
+	down := curve{"down", 0, []float64{1, 0.5, 0}}
 	one := colours(t, func(w io.Writer) error { return drawCurves(w, "one", "share", 0, 1, up) })
 	two := colours(t, func(w io.Writer) error { return drawCurves(w, "two", "share", 0, 1, up, down) })
 	assert.NotZero(t, one[inks[0]])
@@ -40,7 +40,7 @@ func TestEveryCurveIsDrawnInItsOwnColour(t *testing.T) {
 }
 
 func TestACurveThatIsNotANumberIsAnError(t *testing.T) {
-	err := drawCurves(io.Discard, "lost", "loss", 0, 1, curve{"loss", []float64{1, math.NaN()}})
+	err := drawCurves(io.Discard, "lost", "loss", 0, 1, curve{"loss", 0, []float64{1, math.NaN()}})
 	require.Error(t, err)
 }
 

@@ -70,7 +70,14 @@ func (s *Summary) Print(w io.Writer, out string) error {
 		}
 		images(way.name, s.Generated[way.name], frozen)
 	}
-	row("\nThe classifier that recognizes them knows %.1f %% of the real held-out digits; their variety is 1.", 100*s.AccuracyJudge)
+	end := "the same bits"
+	for _, same := range s.SameBitsAsScopes {
+		if !same {
+			end = "other bits than each other"
+		}
+	}
+	row("\nBy the three ways both nets and their slots ended with %s.", end)
+	row("The classifier that recognizes them knows %.1f %% of the real held-out digits; their variety is 1.", 100*s.AccuracyJudge)
 	row("%s and %s are in %s. It took %.1f s.", strings.Join(s.Files, ", "), summaryFile, out, s.Seconds)
 	return t.Flush()
 }

@@ -91,6 +91,8 @@ type quality struct {
 // played is what came of training a pair in one way.
 type played struct {
 	quality  []quality // before the first epoch and after each
+	lossD    []float64 // on average over each epoch
+	lossG    []float64
 	sketches []tileRow // what G drew of each digit after some of the epochs
 	steps    int       // turns of D, and as many of G
 	g, d     *witness
@@ -150,11 +152,20 @@ func (p *pair) play(ctx context.Context, j *job, what string, judge *judge) (res
 		q.Variety = spread(images, asked) / ofReal
 		result.quality = append(result.quality, q)
 		if slices.Contains([]int{0, j.Epochs / 6, j.Epochs / 4, j.Epochs / 3, j.Epochs}, epoch) {
-			row := tileRow{caption: fmt.Sprintf("epoch %d", epoch)}
-			for class := range digits.Classes { // the first ten asked for are 0 to 9
-				row.tiles = append(row.tiles, greyTile(slices.Clone(images[class*digits.Pixels:(class+1)*digits.Pixels])))
+			caption := fmt.Sprintf("epoch %d", epoch)
+			samples := 1
+			if epoch == j.Epochs {
+				samples = 3
 			}
-			result.sketches = append(result.sketches, row)
+			for sample := range samples {
+				row := tileRow{caption: caption}
+				for class := range digits.Classes { // what is asked for repeats 0 to 9
+					at := (sample*digits.Classes + class) * digits.Pixels
+					row.tiles = append(row.tiles, greyTile(slices.Clone(images[at:at+digits.Pixels])))
+				}
+				result.sketches = append(result.sketches, row)
+				caption = ""
+			}
 		}
 		return nil
 	}
@@ -171,6 +182,7 @@ func (p *pair) play(ctx context.Context, j *job, what string, judge *judge) (res
 	random := j.random(forPair)
 	labels := make([]int32, batchSize)
 	err = j.progress.run(ctx, what, j.Epochs, func(epoch int) (string, error) {
+		var lossD, lossG, turns float64
 		for batch := range batches(random, j.train.Len()) {
 			fill(image.values, labels, j.train, batch)
 			oneHot(digit.values, labels)
@@ -178,9 +190,11 @@ func (p *pair) play(ctx context.Context, j *job, what string, judge *judge) (res
 
 			gaussian(random, noise.values)
 			turn.values[0] = 1
-			if _, err := turnD.run(ctx, image.tensor, digit.tensor, noise.tensor, turn.tensor); err != nil {
+			loss, err := turnD.run(ctx, image.tensor, digit.tensor, noise.tensor, turn.tensor)
+			if err != nil {
 				return "", err
 			}
+			lossD += float64(loss[0])
 			if err := result.g.stays(ctx); err != nil {
 				return "", err
 			}
@@ -190,9 +204,12 @@ func (p *pair) play(ctx context.Context, j *job, what string, judge *judge) (res
 
 			gaussian(random, noise.values)
 			turn.values[0] = 0
-			if _, err := turnG.run(ctx, image.tensor, digit.tensor, noise.tensor, turn.tensor); err != nil {
+			loss, err = turnG.run(ctx, image.tensor, digit.tensor, noise.tensor, turn.tensor)
+			if err != nil {
 				return "", err
 			}
+			lossG += float64(loss[0])
+			turns++
 			if err := result.g.moves(ctx); err != nil {
 				return "", err
 			}
@@ -200,6 +217,8 @@ func (p *pair) play(ctx context.Context, j *job, what string, judge *judge) (res
 				return "", err
 			}
 		}
+		result.lossD = append(result.lossD, lossD/turns)
+		result.lossG = append(result.lossG, lossG/turns)
 		if err := measure(epoch); err != nil {
 			return "", err
 		}
