@@ -120,7 +120,7 @@ func (s *session) requireGPU() error {
 
 // Graph is the graph that the session runs.
 func (s *Session) Graph() *tf.Graph {
-	if s == nil {
+	if s == nil || s.session == nil {
 		return nil
 	}
 	return s.g

@@ -383,7 +383,7 @@ func TestTimeLimits(t *testing.T) {
 	endless := []*bridge.Tensor{flat(t, bridge.Shape{}, int64(math.MaxInt64))}
 	queue := bridge.Call{Targets: []*tf.Operation{c.dequeue("dequeue")}}
 	loop := bridge.Call{Feeds: []tf.Output{turns}, Fetches: []tf.Output{count}}
-	kernels := bridge.Call{Fetches: []tf.Output{c.matmuls(60)}}
+	kernels := bridge.Call{Fetches: []tf.Output{c.matmuls(20)}}
 	s := c.session(bridge.Config{})
 	require.NoError(t, s.Run(t.Context(), c.init))
 
@@ -452,7 +452,7 @@ func TestTimeLimits(t *testing.T) {
 	t.Run("a cancelled context is seen after the run in progress", func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(limit/10, cancel)
-		feed := []*bridge.Tensor{flat(t, bridge.Shape{}, int64(200_000))}
+		feed := []*bridge.Tensor{flat(t, bridge.Shape{}, int64(20_000))}
 		_, err := run(s, ctx, loop, feed...)
 		require.ErrorIs(t, err, context.Canceled)
 		require.ErrorIs(t, err, bridge.ErrCanceled)
