@@ -1,6 +1,10 @@
 package optimizers
 
 import (
+	"fmt"
+	"maps"
+	"slices"
+
 	tf "github.com/galeone/tensorflow/tensorflow/go"
 
 	"github.com/sluice-ml/sluice/ops"
@@ -107,6 +111,38 @@ func (a *Apply) after(before ...*tf.Operation) *Apply {
 	c := *a
 	c.Scope = a.Scope.WithControl(before...)
 	return &c
+}
+
+// checkHyperparameters says which of a rule's settings is missing, or what is
+// wrong with a schedule.
+func checkHyperparameters(rate ops.Hyperparameter, others map[string]ops.Hyperparameter) error {
+	if rate == nil {
+		return missingHyperparameter("rate")
+	}
+	for _, name := range slices.Sorted(maps.Keys(others)) {
+		if others[name] == nil {
+			return missingHyperparameter(name)
+		}
+		if err := checkHyperparameter(name, others[name]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkHyperparameter asks a hyperparameter that can tell whether it is all
+// right, as the schedules can.
+func checkHyperparameter(name string, h ops.Hyperparameter) error {
+	if c, ok := h.(interface{ Check() error }); ok {
+		if err := c.Check(); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func missingHyperparameter(name string) error {
+	return fmt.Errorf("the hyperparameter %s is nil; set it to optimizers.Value(x), a schedule or ops.Fed(tensor)", name)
 }
 
 // operations is a set of operations in the order they were added.

@@ -36,7 +36,7 @@ func (w *weightDecay) Check([]*ops.Variable) error {
 	if w.decay == nil {
 		return errors.New("weight decay: the decay is nil; wanted a value, a schedule or ops.Fed(tensor)")
 	}
-	return nil
+	return checkHyperparameter("weight decay", w.decay)
 }
 
 func (w *weightDecay) Dense(u *Update) {

@@ -11,12 +11,21 @@ import (
 // slots, and a sparse gradient touches only its rows. It is
 // tf.compat.v1.train.GradientDescentOptimizer, and Keras' SGD without momentum.
 func NewGradientDescent(rate float64) *Optimizer {
-	return &Optimizer{Rule: gradientDescent{}, Rate: Value(rate)}
+	o := &Optimizer{Rate: Value(rate)}
+	o.Rule = gradientDescent{of: o}
+	return o
 }
 
-type gradientDescent struct{ PerVariable }
+type gradientDescent struct {
+	PerVariable
+	of *Optimizer
+}
 
 func (gradientDescent) Name() string { return "GradientDescent" }
+
+func (r gradientDescent) Check([]*ops.Variable) error {
+	return checkHyperparameters(r.of.LearningRate(), nil)
+}
 
 func (gradientDescent) Dense(u *Update) {
 	u.Do(func(s *ops.Scope) *tf.Operation {

@@ -48,7 +48,7 @@ type floorMod struct {
 func (floorMod) Name() string { return "FloorMod" }
 
 func (r floorMod) Check(vars []*ops.Variable) error {
-	if err := checkHyperparameters(r.of.LearningRate(), map[string]ops.Hyperparameter{"modulus": r.of.Modulus}); err != nil {
+	if err := checkHyperparameters(r.of.LearningRate(), map[string]ops.Hyperparameter{"modulus": r.of.Modulus, "mean": orZero(r.of.Mean), "stddev": orZero(r.of.Stddev)}); err != nil {
 		return err
 	}
 	modulus, constant := r.of.Modulus.(ops.Fixed)
@@ -185,21 +185,16 @@ func circle(modulus float64, dt tf.DataType) (b, edge float64, err error) {
 	return b, edge, err
 }
 
+// orZero is a hyperparameter that may be missing.
+func orZero(h ops.Hyperparameter) ops.Hyperparameter {
+	if h == nil {
+		return Value(0)
+	}
+	return h
+}
+
 // isZero says that a hyperparameter is missing or constantly 0.
 func isZero(h ops.Hyperparameter) bool {
 	fixed, constant := h.(ops.Fixed)
 	return h == nil || constant && fixed == 0
-}
-
-// checkHyperparameters says which of a rule's settings is missing.
-func checkHyperparameters(rate ops.Hyperparameter, others map[string]ops.Hyperparameter) error {
-	if rate == nil {
-		return missingHyperparameter("rate")
-	}
-	for name, h := range others {
-		if h == nil {
-			return missingHyperparameter(name)
-		}
-	}
-	return nil
 }

@@ -35,7 +35,7 @@ func (g *gated) Check([]*ops.Variable) error {
 	if g.open == nil {
 		return errors.New("gated: open is nil; wanted a value, a schedule or ops.Fed(tensor)")
 	}
-	return nil
+	return checkHyperparameter("open", g.open)
 }
 
 // gate is the gate of one train op. Everything behind it has a control

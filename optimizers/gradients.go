@@ -257,7 +257,3 @@ func checkOperations(g *ops.Graph, all []*tf.Operation) error {
 	}
 	return nil
 }
-
-func missingHyperparameter(name string) error {
-	return fmt.Errorf("the hyperparameter %s is nil; set it to optimizers.Value(x), a schedule or ops.Fed(tensor)", name)
-}

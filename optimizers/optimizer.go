@@ -211,6 +211,11 @@ func (o *Optimizer) check(vars []*ops.Variable) error {
 			return fmt.Errorf("%s: Step is %v, wanted an int64 scalar", o.name(), step)
 		}
 	}
+	if rate := o.LearningRate(); rate != nil {
+		if err := checkHyperparameter("rate", rate); err != nil {
+			return fmt.Errorf("%s: %w", o.name(), err)
+		}
+	}
 	for _, rule := range o.rules() {
 		if rule == nil {
 			return fmt.Errorf("%s: %w", o.name(), errNoRule)

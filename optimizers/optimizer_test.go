@@ -440,6 +440,10 @@ func TestErrorsComeBeforeAnythingIsAdded(t *testing.T) {
 	noBeta.Beta1 = nil
 	noRate := optimizers.NewAdam(.1)
 	noRate.Rate = nil
+	noRateDescent := optimizers.NewGradientDescent(.1)
+	noRateDescent.Rate = nil
+	badRate, badNoise := optimizers.NewGradientDescent(.1), optimizers.NewFloorMod(.1, 1)
+	badRate.Rate, badNoise.Stddev = schedules.ExponentialDecay{}, schedules.ExponentialDecay{}
 	foreignStep := optimizers.NewGradientDescent(.1)
 	foreignStep.Step = elsewhere.GlobalStep()
 	floatStep := optimizers.NewGradientDescent(.1)
@@ -480,6 +484,9 @@ func TestErrorsComeBeforeAnythingIsAdded(t *testing.T) {
 		"modulus nil":                     {apply(modulus(nil), good), []string{"modulus is nil"}},
 		"beta nil":                        {apply(noBeta, good), []string{"beta1 is nil"}},
 		"rate nil":                        {apply(noRate, good), []string{"rate is nil"}},
+		"rate nil in descent":             {apply(noRateDescent, good), []string{"rate is nil"}},
+		"a schedule that cannot be":       {apply(badRate, good), []string{"rate", "Steps is 0"}},
+		"a stddev that cannot be":         {apply(badNoise, good), []string{"stddev", "Steps is 0"}},
 		"not by its constructor":          {apply(&optimizers.Adam{}, good), []string{"no rule"}},
 		"no rule":                         {apply(&optimizers.Optimizer{}, good), []string{"no rule"}},
 		"no formula":                      {apply(optimizers.Elementwise("x", nil), good), []string{"x: the formula is nil"}},
