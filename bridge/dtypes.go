@@ -28,8 +28,9 @@ const (
 )
 
 // Go element types for the data types that Go has no type for. They hold
-// TensorFlow's bits; the sub-byte integers take one byte an element, as
-// TensorFlow keeps them.
+// TensorFlow's bits. Four-bit and two-bit integers take one byte an element, as
+// TensorFlow keeps them, the bits of negative ones in the low bits: -1 of int4 is
+// 0x0f.
 type (
 	Half          uint16 // IEEE 754 binary16
 	BFloat16      uint16 // the upper half of a float32
@@ -38,9 +39,9 @@ type (
 	F8E4M3FNUZ    uint8
 	F8E4M3B11FNUZ uint8
 	F8E5M2FNUZ    uint8
-	I4            int8  // -8 … 7
+	I4            uint8 // of -8 … 7
 	U4            uint8 // 0 … 15
-	I2            int8  // -2 … 1
+	I2            uint8 // of -2 … 1
 	U2            uint8 // 0 … 3
 	QInt8         int8
 	QUint8        uint8
@@ -310,6 +311,18 @@ func BFloat16FromFloat32(f float32) BFloat16 {
 	}
 	return BFloat16((bits + 0x7fff + bits>>16&1) >> 16)
 }
+
+// I4FromInt8 is the low four bits of v.
+func I4FromInt8(v int8) I4 { return I4(v & 0xf) }
+
+// Int8 is the value of i, -8 … 7.
+func (i I4) Int8() int8 { return int8(i<<4) >> 4 }
+
+// I2FromInt8 is the low two bits of v.
+func I2FromInt8(v int8) I2 { return I2(v & 3) }
+
+// Int8 is the value of i, -2 … 1.
+func (i I2) Int8() int8 { return int8(i<<6) >> 6 }
 
 // float8 describes an eight-bit float (Micikevicius et al. 2022 for E5M2 and
 // E4M3FN, Noune et al. 2022 for the FNUZ ones: no infinities, no negative zero,

@@ -741,11 +741,11 @@ func toFloat[F float32 | float64](op string, t *Tensor) ([]F, error) {
 	case tf.Uint64:
 		return convertEach(b, func(v uint64) F { return F(v) }), nil
 	case Int4:
-		return convertEach(b, func(v int8) F { return F(v << 4 >> 4) }), nil
+		return convertEach(b, func(v I4) F { return F(v.Int8()) }), nil
 	case Uint4:
 		return convertEach(b, func(v uint8) F { return F(v & 15) }), nil
 	case Int2:
-		return convertEach(b, func(v int8) F { return F(v << 6 >> 6) }), nil
+		return convertEach(b, func(v I2) F { return F(v.Int8()) }), nil
 	case Uint2:
 		return convertEach(b, func(v uint8) F { return F(v & 3) }), nil
 	}
