@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	tf "github.com/galeone/tensorflow/tensorflow/go"
 	attrvalue "github.com/galeone/tensorflow/tensorflow/go/core/framework/attr_value_go_proto"
@@ -171,15 +172,15 @@ func shapeProto(shape Shape) ([]byte, error) {
 }
 
 func funcProto(function Func) ([]byte, error) {
-	if function.Name == "" || strings.IndexByte(function.Name, 0) >= 0 {
+	if function.Name == "" || strings.IndexByte(function.Name, 0) >= 0 || !utf8.ValidString(function.Name) {
 		return nil, invalid("", "%q is not a function's name", function.Name)
 	}
 	b := protowire.AppendString(tag(nil, funcName, protowire.BytesType), function.Name)
 	attrs := slices.Clone(function.Attrs)
 	sortAttrs(attrs)
 	for i, attr := range attrs {
-		if attr.Name == "" || i > 0 && attrs[i-1].Name == attr.Name {
-			return nil, invalid("", "function %q: attribute %q is unnamed or given twice", function.Name, attr.Name)
+		if attr.Name == "" || !utf8.ValidString(attr.Name) || i > 0 && attrs[i-1].Name == attr.Name {
+			return nil, invalid("", "function %q: attribute %q has no name of UTF-8 or is given twice", function.Name, attr.Name)
 		}
 		value, err := appendAttr(nil, attr.Value, "")
 		if err != nil {

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"unicode/utf8"
 	"unsafe"
 
 	tf "github.com/galeone/tensorflow/tensorflow/go"
@@ -215,13 +216,18 @@ func (d *description) attributes(sig *signature, spec *OpSpec, label func() stri
 				return invalid(label(), "attribute %q is given twice", name)
 			}
 		}
-		if name == "" || strings.IndexByte(name, 0) >= 0 {
-			return invalid(label(), "%q is not an attribute name", name)
+		if name == "" || strings.IndexByte(name, 0) >= 0 || !utf8.ValidString(name) {
+			return invalid(label(), "%q is not an attribute name: wanted UTF-8 without NUL", name)
 		}
 	}
 	for _, name := range sig.required {
 		if !slices.ContainsFunc(spec.Attrs, func(a Attr) bool { return a.Name == name }) {
 			return invalid(label(), "attribute %q (%s) has no default and must be given", name, sig.attrs[name])
+		}
+	}
+	if spec.Type == "Const" {
+		if err := checkConst(spec.Attrs); err != nil {
+			return within(label(), "", err)
 		}
 	}
 	d.word(uint64(len(spec.Attrs)))
@@ -234,6 +240,28 @@ func (d *description) attributes(sig *signature, spec *OpSpec, label func() stri
 		if err := d.attribute(attr.Value, kind); err != nil {
 			return within(label(), fmt.Sprintf("attribute %q: ", attr.Name), err)
 		}
+	}
+	return nil
+}
+
+// checkConst finds the mistake that TensorFlow finds only when the constant is
+// run.
+func checkConst(attrs []Attr) error {
+	var declared, held tf.DataType
+	for _, attr := range attrs {
+		switch value := attr.Value.(type) {
+		case tf.DataType:
+			declared = value
+		case *Tensor:
+			held = value.DType()
+		case *tf.Tensor:
+			if c := cTensor(value); c != nil {
+				held = tf.DataType(C.TF_TensorType(c))
+			}
+		}
+	}
+	if declared != 0 && held != 0 && declared != held {
+		return invalid("", "attribute \"value\" is a tensor of %s, but \"dtype\" is %s", DTypeName(held), DTypeName(declared))
 	}
 	return nil
 }

@@ -78,6 +78,7 @@ func LoadLibrary(path string) ([]string, error) {
 	}
 	slices.Sort(ops)
 	libraries.ops[file] = ops
+	forgetNames()
 	return slices.Clone(ops), nil
 }
 

@@ -210,16 +210,37 @@ func editDistance(a, b string, limit int) int {
 	return row[len(b)]
 }
 
+// opNames are kept until a library adds some.
+var opNames struct {
+	sync.Mutex
+	names []string
+}
+
+func registeredNames() []string {
+	opNames.Lock()
+	defer opNames.Unlock()
+	if opNames.names == nil {
+		ops, err := AllOps()
+		if err != nil {
+			return nil
+		}
+		for _, op := range ops {
+			opNames.names = append(opNames.names, op.Name)
+		}
+	}
+	return opNames.names
+}
+
+func forgetNames() {
+	opNames.Lock()
+	defer opNames.Unlock()
+	opNames.names = nil
+}
+
 func unknownOp(opType, name string) error {
 	hint := "a library of custom ops is loaded with LoadLibrary"
-	if ops, err := AllOps(); err == nil {
-		names := make([]string, len(ops))
-		for i, op := range ops {
-			names[i] = op.Name
-		}
-		if near := nearest(opType, names); len(near) > 0 {
-			hint = "did you mean " + strings.Join(near, ", ") + "? " + hint
-		}
+	if near := nearest(opType, registeredNames()); len(near) > 0 {
+		hint = "did you mean " + strings.Join(near, ", ") + "? " + hint
 	}
 	return Errorf(NotFound, nodeLabel(opType, name),
 		"there is no op type %q, neither in libtensorflow nor among the graph's functions (%s)", opType, hint)
