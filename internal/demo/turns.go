@@ -110,6 +110,8 @@ func (p played) bitIdentical() bool {
 	return p.steps > 0
 }
 
+// play trains the pair in turn. After each turn it looks at both nets, and after each epoch
+// the judge looks at what G draws.
 func (p *pair) play(ctx context.Context, j *job, what string, judge *judge) (result played, err error) {
 	run, err := newRunner(ctx, p.graph)
 	if err != nil {
@@ -181,41 +183,34 @@ func (p *pair) play(ctx context.Context, j *job, what string, judge *judge) (res
 	}
 	random := j.random(forPair)
 	labels := make([]int32, batchSize)
+	take := func(step prepared, whose float32, learns, stands *witness) (loss float64, err error) {
+		gaussian(random, noise.values)
+		turn.values[0] = whose
+		losses, err := step.run(ctx, image.tensor, digit.tensor, noise.tensor, turn.tensor)
+		if err != nil {
+			return 0, err
+		}
+		loss = float64(losses[0])
+		if err := stands.stays(ctx); err != nil {
+			return 0, err
+		}
+		return loss, learns.moves(ctx)
+	}
 	err = j.progress.run(ctx, what, j.Epochs, func(epoch int) (string, error) {
 		var lossD, lossG, turns float64
 		for batch := range batches(random, j.train.Len()) {
 			fill(image.values, labels, j.train, batch)
 			oneHot(digit.values, labels)
+			d, err := take(turnD, 1, result.d, result.g)
+			if err != nil {
+				return "", err
+			}
+			g, err := take(turnG, 0, result.g, result.d)
+			if err != nil {
+				return "", err
+			}
+			lossD, lossG, turns = lossD+d, lossG+g, turns+1
 			result.steps++
-
-			gaussian(random, noise.values)
-			turn.values[0] = 1
-			loss, err := turnD.run(ctx, image.tensor, digit.tensor, noise.tensor, turn.tensor)
-			if err != nil {
-				return "", err
-			}
-			lossD += float64(loss[0])
-			if err := result.g.stays(ctx); err != nil {
-				return "", err
-			}
-			if err := result.d.moves(ctx); err != nil {
-				return "", err
-			}
-
-			gaussian(random, noise.values)
-			turn.values[0] = 0
-			loss, err = turnG.run(ctx, image.tensor, digit.tensor, noise.tensor, turn.tensor)
-			if err != nil {
-				return "", err
-			}
-			lossG += float64(loss[0])
-			turns++
-			if err := result.g.moves(ctx); err != nil {
-				return "", err
-			}
-			if err := result.d.stays(ctx); err != nil {
-				return "", err
-			}
 		}
 		result.lossD = append(result.lossD, lossD/turns)
 		result.lossG = append(result.lossG, lossG/turns)
