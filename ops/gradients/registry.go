@@ -160,6 +160,7 @@ var equivalents = map[string]string{
 	"PartitionedCall":                  "the function's body inlined into the graph (models are inlined when they are loaded)",
 	"StatefulPartitionedCall":          "the function's body inlined into the graph (models are inlined when they are loaded)",
 	"SymbolicGradient":                 "the function's body inlined into the graph",
+	"Enter":                            "an unrolled loop (loops of tf.compat.v1 can't be differentiated here)",
 	"Unique":                           "Gather by indices computed outside of the differentiated path",
 	"BatchNormWithGlobalNormalization": "FusedBatchNormV3",
 	"Bincount":                         "UnsortedSegmentSum",
