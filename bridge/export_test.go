@@ -1,7 +1,8 @@
 package bridge
 
-// UpdatesVariable and CPUQuotaIn open to the tests what users have no need of.
+// Open to the tests, of no use to users.
 var (
 	UpdatesVariable = updatingOps.MatchString
 	CPUQuotaIn      = cpuQuota
+	ConfigProto     = Config.proto
 )
