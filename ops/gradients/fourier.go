@@ -58,10 +58,10 @@ func (c *Context) transformSize(t tf.Output, rank int64, dt tf.DataType) tf.Outp
 func realTransformGrad(c *Context, inverse transform, rank int64) []Gradient {
 	x, length, g := c.Input(0), c.Input(1), c.Grad(0)
 	full := c.Join(c.Part(c.Shape(g), 0, -1), c.Part(length, -1, 0))
-	g = c.resized(g, full)
+	g = c.padded(g, full)
 	back := c.Mul(inverse(c, g), c.transformSize(g, rank, g.DataType()))
 	real := raw.Real(c, back, raw.WithTout(x.DataType()))
-	return dense(c.resized(real, c.Shape(x)))
+	return dense(c.padded(real, c.Shape(x)))
 }
 
 // inverseRealTransformGrad is the gradient of a transform from the first half
@@ -77,32 +77,27 @@ func inverseRealTransformGrad(c *Context, rank int64, forward func(b raw.Builder
 		c.Cast(raw.Equal(c, k, c.Int(tf.Int32, 0)), real),
 		c.Cast(raw.Equal(c, c.Plus(k, k), c.Dim(length, -1)), real))
 	mask := c.Div(c.Minus(c.Number(real, 2), alone), c.transformSize(g, rank, real))
-	return dense(c.resized(c.Mul(spectrum, c.Cast(mask, x.DataType())), c.Shape(x)))
+	return dense(c.padded(c.Mul(spectrum, c.Cast(mask, x.DataType())), c.Shape(x)))
 }
 
-// resized cuts t, or pads it with zeros, at the end of each dimension: what the
-// transforms do to their input when it is not of the transform's length.
-func (c *Context) resized(t, shape tf.Output) tf.Output {
-	if want, ok := c.ConstInts(shape); ok {
-		if s := c.Static(t); s.FullyDefined() && len(s) == len(want) {
-			same, grows := true, true
-			for i, d := range want {
-				same, grows = same && s[i] == d, grows && s[i] <= d
-			}
-			if same {
-				return t
-			}
-			if grows {
-				var pads []int64
-				for i, d := range want {
-					pads = append(pads, 0, d-s[i])
-				}
-				return raw.Pad(c, t, c.IntPairs(tf.Int32, pads...))
-			}
+// padded adds zeros at the end of each dimension until t has the shape: the
+// transforms leave out what their input has beyond their length.
+func (c *Context) padded(t, shape tf.Output) tf.Output {
+	have := c.Shape(t)
+	known, ok1 := c.ConstInts(have)
+	want, ok2 := c.ConstInts(shape)
+	if ok1 && ok2 && len(known) == len(want) {
+		var pads []int64
+		same := true
+		for i, d := range want {
+			pads = append(pads, 0, d-known[i])
+			same = same && d == known[i]
 		}
+		if same {
+			return t
+		}
+		return raw.Pad(c, t, c.IntPairs(tf.Int32, pads...))
 	}
-	kept := raw.Minimum(c, c.Shape(t), shape)
-	zeros := c.Minus(kept, kept)
-	cut := raw.Slice(c, t, zeros, kept)
-	return raw.Pad(c, cut, raw.Pack(c, []tf.Output{zeros, c.Minus(shape, kept)}, raw.WithAxis(1)))
+	more := c.Minus(shape, have)
+	return raw.Pad(c, t, raw.Pack(c, []tf.Output{c.Minus(more, more), more}, raw.WithAxis(1)))
 }

@@ -468,7 +468,12 @@ func registerDiagonals() {
 		}, 4)
 		// Inputs: x, k, padding.
 		Register("MatrixDiagPart"+version, func(c *Context) []Gradient {
-			return dense(raw.MatrixSetDiagV3(c, c.ZerosLike(c.Input(0)), c.Grad(0), c.Input(1), align(c)))
+			x, g := c.Input(0), c.Grad(0)
+			rows, columns := c.Dim(c.Shape(x), -2), c.Dim(c.Shape(x), -1)
+			if m, n := innerShape(c.Static(x)); m >= 0 && n >= 0 {
+				rows, columns = c.Int(tf.Int32, m), c.Int(tf.Int32, n)
+			}
+			return dense(raw.MatrixDiagV3(c, g, c.Input(1), rows, columns, c.NumberLike(0, g), align(c)))
 		}, 2)
 		// Inputs: x, diagonal, k.
 		Register("MatrixSetDiag"+version, func(c *Context) []Gradient {

@@ -160,7 +160,8 @@ func (c *Context) unbroadcast(g, x, y tf.Output) tf.Output {
 
 // crossEntropyGrad is the gradient of both cross entropies by the logits. Their
 // second output is p - labels, the derivative of the loss; when the ys depend
-// on it as well (a second derivative), it adds p (g₂ - Σ g₂ p).
+// on it as well (a second derivative), it adds p (g₂ - Σ g₂ p). As in Python,
+// that output counts as constant in the labels.
 func crossEntropyGrad(c *Context) tf.Output {
 	g := c.Mul(c.column(c.Grad(0)), c.Output(1))
 	if !c.HasGrad(1) {
