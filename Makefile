@@ -28,7 +28,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: library ## train on real handwritten digits and draw what was learned, in build/demo
-	@$(BUILD) go build -o build/sluice ./cmd/sluice
+	@$(BUILD) go build -buildvcs=false -o build/sluice ./cmd/sluice
 	@build/sluice demo --out build/demo $(ARGS)
 
 test: check unit race parity ## everything that must hold: check, tests, race detector, parity with Python
@@ -59,7 +59,7 @@ python: go
 	@$(LIBTENSORFLOW) install $(WITH_PYTHON)
 
 tools: go
-	@go -C tools build -o ../build/tools/ tool
+	@go -C tools build -buildvcs=false -o ../build/tools/ tool
 
 format: go
 	@echo "== gofmt"; unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "not formatted (gofmt -w mends it):"; echo "$$unformatted"; exit 1; }
