@@ -450,23 +450,34 @@ func Import(g *tf.Graph, def []byte, o ImportOptions) (*Imported, error) {
 	if o.Device != "" && !validDevice.MatchString(o.Device) {
 		return nil, invalid(op, "device %q is not written as TensorFlow reads devices", o.Device)
 	}
-	def, renamed, err := renameFunctions(g, def)
+	names, hasLibrary, err := scanGraphDef(def)
 	if err != nil {
 		return nil, err
+	}
+	if !o.UniquifyNames && !(o.UniquifyPrefix && o.Prefix != "") {
+		if err := checkCollisions(g, o.Prefix, names); err != nil {
+			return nil, err
+		}
+	}
+	var renamed map[string]string
+	if hasLibrary {
+		if def, renamed, err = renameFunctions(g, def); err != nil {
+			return nil, err
+		}
 	}
 
 	options := C.TF_NewImportGraphDefOptions()
 	defer C.TF_DeleteImportGraphDefOptions(options)
-	var names []unsafe.Pointer
+	var kept []unsafe.Pointer
 	defer func() {
-		for _, name := range names {
-			C.free(name)
+		for _, s := range kept {
+			C.free(s)
 		}
 	}()
 	cString := func(s string) *C.char {
-		name := C.CString(s)
-		names = append(names, unsafe.Pointer(name))
-		return name
+		c := C.CString(s)
+		kept = append(kept, unsafe.Pointer(c))
+		return c
 	}
 	if strings.IndexByte(o.Prefix, 0) >= 0 {
 		return nil, invalid(op, "the prefix %q holds a NUL", o.Prefix)
@@ -579,28 +590,72 @@ func checkNodeName(name string) error {
 	return nil
 }
 
-// graphLibrary is GraphDef's field of functions.
-const graphLibrary = 2
+// Field numbers of GraphDef and NodeDef.
+const graphNode, graphLibrary, nodeName = 1, 2, 1
+
+// fields goes through a serialized proto's fields that are of variable length.
+func fields(encoded []byte, yield func(field protowire.Number, value []byte)) bool {
+	for rest := encoded; len(rest) > 0; {
+		field, wire, n := protowire.ConsumeTag(rest)
+		if n < 0 {
+			return false
+		}
+		rest = rest[n:]
+		if wire == protowire.BytesType {
+			value, n := protowire.ConsumeBytes(rest)
+			if n < 0 {
+				return false
+			}
+			yield(field, value)
+		}
+		if n = protowire.ConsumeFieldValue(field, wire, rest); n < 0 {
+			return false
+		}
+		rest = rest[n:]
+	}
+	return true
+}
+
+// scanGraphDef tells the nodes' names of a GraphDef and whether it has
+// functions, without reading the rest: constants can make it large.
+func scanGraphDef(encoded []byte) (names []string, hasLibrary bool, err error) {
+	ok := fields(encoded, func(field protowire.Number, value []byte) {
+		switch field {
+		case graphNode:
+			name := ""
+			fields(value, func(field protowire.Number, value []byte) {
+				if field == nodeName {
+					name = string(value)
+				}
+			})
+			names = append(names, name)
+		case graphLibrary:
+			hasLibrary = true
+		}
+	})
+	if !ok {
+		return nil, false, invalid("Import", "the bytes are not a serialized GraphDef")
+	}
+	return names, hasLibrary, nil
+}
+
+// checkCollisions finds names that are taken: under a prefix TensorFlow itself
+// does not, and goes on with two nodes of one name.
+func checkCollisions(g *tf.Graph, prefix string, names []string) error {
+	if prefix != "" && !strings.HasSuffix(prefix, "/") {
+		prefix += "/"
+	}
+	for _, name := range names {
+		if OperationByName(g, prefix+name) != nil {
+			return Errorf(AlreadyExists, "Import", "the graph already has an operation named %q; UniquifyNames or UniquifyPrefix finds another name", prefix+name)
+		}
+	}
+	return nil
+}
 
 // renameFunctions gives the functions of a GraphDef names that are free in g.
 func renameFunctions(g *tf.Graph, encoded []byte) ([]byte, map[string]string, error) {
 	const op = "Import"
-	hasLibrary := false
-	for rest := encoded; len(rest) > 0; {
-		field, wire, n := protowire.ConsumeTag(rest)
-		if n < 0 {
-			return nil, nil, invalid(op, "the bytes are not a serialized GraphDef")
-		}
-		rest = rest[n:]
-		if n = protowire.ConsumeFieldValue(field, wire, rest); n < 0 {
-			return nil, nil, invalid(op, "the bytes are not a serialized GraphDef")
-		}
-		rest = rest[n:]
-		hasLibrary = hasLibrary || field == graphLibrary
-	}
-	if !hasLibrary {
-		return encoded, nil, nil
-	}
 	def := new(graph.GraphDef)
 	if err := proto.Unmarshal(encoded, def); err != nil {
 		return nil, nil, invalid(op, "the bytes are not a serialized GraphDef: %w", err)
