@@ -4,16 +4,18 @@ import (
 	tf "github.com/galeone/tensorflow/tensorflow/go"
 
 	"github.com/sluice-ml/sluice/ops"
-	"github.com/sluice-ml/sluice/ops/raw"
 )
 
-// Adam is the optimizer of Kingma and Ba (arXiv:1412.6980) in the form that
-// TensorFlow and Keras compute, with epsilon added to the uncorrected root
-// ("epsilon hat"). With t the number of this update, from 1:
+// Adam is the optimizer of Kingma and Ba (arXiv:1412.6980) as Keras computes
+// it, with epsilon added to the uncorrected root ("epsilon hat"). With t the
+// number of this update, from 1:
 //
 //	m := m + (1-beta1)·(g - m)
 //	v := v + (1-beta2)·(g² - v)
 //	w := w - rate·√(1-beta2^t)/(1-beta1^t) · m/(√v + epsilon)
+//
+// TensorFlow's fused operation, which tf.compat.v1.train.AdamOptimizer runs,
+// is slower than these in a graph, and in float32 it loses digits in 1-beta2.
 //
 // A sparse gradient gives the same as a dense one with zeros in the other
 // rows, which therefore move too, at the cost of a pass over the whole table:
@@ -50,50 +52,38 @@ func (r adam) Check([]*ops.Variable) error {
 		"beta1": r.of.Beta1, "beta2": r.of.Beta2, "epsilon": r.of.Epsilon})
 }
 
-// power is beta^t.
-func (adam) power(u *Update, name string, beta tf.Output) tf.Output {
-	return u.Once(name, func(f ops.Formula) tf.Output {
-		updates := u.Once("updates", func(f ops.Formula) tf.Output {
-			return f.Cast(u.Apply.Updates())
-		})
-		return f.Pow(beta, f.Add(updates, f.Constant(1)))
-	})
-}
-
-func (r adam) Dense(u *Update) { r.all(u, u.Grad) }
-
 func (r adam) Sparse(u *Update) {
 	if r.of.Lazy {
-		r.rows(u)
+		r.Dense(u)
 		return
 	}
-	r.all(u, u.Densify())
+	whole := u.Whole()
+	r.Dense(whole)
+	u.Include(whole)
 }
 
-func (r adam) all(u *Update, grad tf.Output) {
-	beta1, beta2 := u.Param("beta1", r.of.Beta1), u.Param("beta2", r.of.Beta2)
-	epsilon := u.Param("epsilon", r.of.Epsilon)
-	power1, power2 := r.power(u, "beta1_power", beta1), r.power(u, "beta2_power", beta2)
-	m, v := u.SlotVariable("m", ops.Zeros()), u.SlotVariable("v", ops.Zeros())
-	u.Do(func(s *ops.Scope) *tf.Operation {
-		return raw.ResourceApplyAdam(s, u.Variable.Handle(), m.Handle(), v.Handle(),
-			power1, power2, u.Rate, beta1, beta2, epsilon, grad)
-	}, grad)
-}
-
-func (r adam) rows(u *Update) {
-	beta1, beta2 := u.Param("beta1", r.of.Beta1), u.Param("beta2", r.of.Beta2)
-	epsilon := u.Param("epsilon", r.of.Epsilon)
-	power1, power2 := r.power(u, "beta1_power", beta1), r.power(u, "beta2_power", beta2)
+func (r adam) Dense(u *Update) {
 	alpha := u.Once("alpha", func(f ops.Formula) tf.Output {
-		one := f.Constant(1)
-		return f.Div(f.Mul(u.Rate, f.Sqrt(f.Sub(one, power2))), f.Sub(one, power1))
+		t := f.Add(f.Cast(u.Apply.Updates()), f.Constant(1))
+		left := func(name string, beta ops.Hyperparameter) tf.Output {
+			return f.Sub(f.Constant(1), f.Pow(u.Param(name, beta), t))
+		}
+		return f.Div(f.Mul(u.Rate, f.Sqrt(left("beta2", r.of.Beta2))), left("beta1", r.of.Beta1))
 	})
-	one := u.Constant(1)
 	m, v := u.Slot("m", ops.Zeros()), u.Slot("v", ops.Zeros())
-	m = u.Add(m, u.Mul(u.Sub(u.Grad, m), u.Sub(one, beta1)))
-	v = u.Add(v, u.Mul(u.Sub(u.Square(u.Grad), v), u.Sub(one, beta2)))
+	m = u.Add(m, u.Mul(u.Sub(u.Grad, m), oneLess(u, "beta1", r.of.Beta1)))
+	v = u.Add(v, u.Mul(u.Sub(u.Square(u.Grad), v), oneLess(u, "beta2", r.of.Beta2)))
 	u.SetSlot("m", m)
 	u.SetSlot("v", v)
-	u.Assign(u.Sub(u.Var, u.Div(u.Mul(m, alpha), u.Add(u.Sqrt(v), epsilon))))
+	u.Assign(u.Sub(u.Var, u.Div(u.Mul(m, alpha), u.Add(u.Sqrt(v), u.Param("epsilon", r.of.Epsilon)))))
+}
+
+// oneLess is 1 - h, for a constant with all its digits.
+func oneLess(u *Update, name string, h ops.Hyperparameter) tf.Output {
+	if fixed, constant := h.(ops.Fixed); constant {
+		return u.Constant(1 - float64(fixed))
+	}
+	return u.Once("one_less_"+name, func(f ops.Formula) tf.Output {
+		return f.Sub(f.Constant(1), u.Param(name, h))
+	})
 }

@@ -53,10 +53,12 @@ func (w *weightDecay) Dense(u *Update) {
 
 func (w *weightDecay) Sparse(u *Update) {
 	part := w.part(u)
+	lost := u.Mul(u.Variable.Value(), part)
 	nested := u.Nested(u.Apply)
 	nested.Var = u.Sub(u.Var, u.Mul(u.Var, part))
+	nested.whole = u.Sub(u.Variable.Value(), lost)
 	w.inner.Sparse(nested)
-	w.before(u, nested, u.Mul(u.Variable.Value(), part))
+	w.before(u, nested, lost)
 }
 
 // part is rate·decay.

@@ -103,19 +103,21 @@ func TestSparseUpdates(t *testing.T) {
 		// zero would move them.
 		rowsOnly bool
 	}{
-		"gradient descent":  {optimizers.NewGradientDescent(.1), optimizers.NewGradientDescent(.1), true},
-		"formula":           {rated(descent(), .1), rated(descent(), .1), true},
-		"momentum":          {optimizers.NewMomentum(.1, .9), optimizers.NewMomentum(.1, .9), true},
-		"nesterov":          {nesterov(optimizers.NewMomentum(.1, .9)), nesterov(optimizers.NewMomentum(.1, .9)), true},
-		"keras momentum":    {rateInside(optimizers.NewMomentum(.1, .9)), rateInside(optimizers.NewMomentum(.1, .9)), true},
-		"adam":              {optimizers.NewAdam(.1), optimizers.NewAdam(.1), false},
-		"lazy adam":         {optimizers.NewAdam(.1), lazy(optimizers.NewAdam(.1)), true},
-		"floormod":          {optimizers.NewFloorMod(.1, .7), optimizers.NewFloorMod(.1, .7), true},
-		"decayed momentum":  {optimizers.WeightDecay(optimizers.NewMomentum(.1, .9), optimizers.Value(.1)), optimizers.WeightDecay(optimizers.NewMomentum(.1, .9), optimizers.Value(.1)), false},
-		"decayed formula":   {optimizers.WeightDecay(rated(descent(), .1), optimizers.Value(.1)), optimizers.WeightDecay(rated(descent(), .1), optimizers.Value(.1)), false},
-		"gated floormod":    {optimizers.NewFloorMod(.1, .7), optimizers.Gated(optimizers.NewFloorMod(.1, .7), optimizers.Value(1)), true},
-		"gated, lazy adam":  {optimizers.NewAdam(.1), optimizers.Gated(lazy(optimizers.NewAdam(.1)), optimizers.Value(1)), true},
-		"decayed lazy adam": {optimizers.WeightDecay(optimizers.NewAdam(.1), optimizers.Value(.1)), optimizers.WeightDecay(lazy(optimizers.NewAdam(.1)), optimizers.Value(.1)), false},
+		"gradient descent":   {optimizers.NewGradientDescent(.1), optimizers.NewGradientDescent(.1), true},
+		"formula":            {rated(descent(), .1), rated(descent(), .1), true},
+		"momentum":           {optimizers.NewMomentum(.1, .9), optimizers.NewMomentum(.1, .9), true},
+		"nesterov":           {nesterov(optimizers.NewMomentum(.1, .9)), nesterov(optimizers.NewMomentum(.1, .9)), true},
+		"keras momentum":     {rateInside(optimizers.NewMomentum(.1, .9)), rateInside(optimizers.NewMomentum(.1, .9)), true},
+		"adam":               {optimizers.NewAdam(.1), optimizers.NewAdam(.1), false},
+		"lazy adam":          {optimizers.NewAdam(.1), lazy(optimizers.NewAdam(.1)), true},
+		"floormod":           {optimizers.NewFloorMod(.1, .7), optimizers.NewFloorMod(.1, .7), true},
+		"decayed momentum":   {optimizers.WeightDecay(optimizers.NewMomentum(.1, .9), optimizers.Value(.1)), optimizers.WeightDecay(optimizers.NewMomentum(.1, .9), optimizers.Value(.1)), false},
+		"decayed formula":    {optimizers.WeightDecay(rated(descent(), .1), optimizers.Value(.1)), optimizers.WeightDecay(rated(descent(), .1), optimizers.Value(.1)), false},
+		"gated floormod":     {optimizers.NewFloorMod(.1, .7), optimizers.Gated(optimizers.NewFloorMod(.1, .7), optimizers.Value(1)), true},
+		"gated, lazy adam":   {optimizers.NewAdam(.1), optimizers.Gated(lazy(optimizers.NewAdam(.1)), optimizers.Value(1)), true},
+		"decayed adam":       {optimizers.WeightDecay(optimizers.NewAdam(.1), optimizers.Value(.1)), optimizers.WeightDecay(optimizers.NewAdam(.1), optimizers.Value(.1)), false},
+		"gated decayed adam": {optimizers.WeightDecay(optimizers.NewAdam(.1), optimizers.Value(.1)), optimizers.Gated(optimizers.WeightDecay(optimizers.NewAdam(.1), optimizers.Value(.1)), optimizers.Value(1)), false},
+		"decayed lazy adam":  {optimizers.WeightDecay(optimizers.NewAdam(.1), optimizers.Value(.1)), optimizers.WeightDecay(lazy(optimizers.NewAdam(.1)), optimizers.Value(.1)), false},
 	} {
 		for _, dt := range []tf.DataType{tf.Float, tf.Double} {
 			t.Run(name+" "+bridge.DTypeName(dt), func(t *testing.T) {

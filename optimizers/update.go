@@ -41,6 +41,7 @@ type Update struct {
 	// dense update.
 	Slices *gradients.IndexedSlices
 
+	whole    tf.Output // in a sparse update: all of the variable, if not its Value
 	draws    int
 	updates  []func(s *ops.Scope) *tf.Operation
 	inPlace  bool
@@ -195,15 +196,21 @@ func (u *Update) Do(f func(s *ops.Scope) *tf.Operation, inputs ...tf.Output) {
 	u.updates = append(u.updates, f)
 }
 
-// Densify is a sparse gradient as a tensor of the variable's shape, for rules
-// that move all rows anyway. It is the gradient itself in a dense update.
-func (u *Update) Densify() tf.Output {
+// Whole is a sparse update as a dense one, with zeros in the rows that have no
+// gradient, for rules that move all rows anyway. Its updates count when the
+// rule hands it to Include.
+func (u *Update) Whole() *Update {
+	w := u.Nested(u.Apply)
 	if u.Slices == nil {
-		return u.Grad
+		return w
 	}
-	v := u.Variable
-	rows := ops.Number(u.Scope, tf.Int64, float64(v.Shape()[0]))
-	return raw.UnsortedSegmentSum(u.Scope, u.Slices.Values, u.Slices.Indices, rows)
+	if w.Var = u.whole; w.Var.Op == nil {
+		w.Var = u.Variable.Value()
+	}
+	rows := ops.Number(u.Scope, tf.Int64, float64(u.Variable.Shape()[0]))
+	w.Grad = raw.UnsortedSegmentSum(u.Scope, u.Slices.Values, u.Slices.Indices, rows)
+	w.Indices, w.Slices = tf.Output{}, nil
+	return w
 }
 
 // Nested is an Update for the rule that a wrapper wraps. What that rule gives
