@@ -122,6 +122,16 @@ func TestGateDetails(t *testing.T) {
 		assert.Equal(t, []float64{3}, floats(t, s, first))
 		assert.Equal(t, []float64{.5}, floats(t, s, second))
 	})
+	t.Run("an open made of x is a constant to every derivative", func(t *testing.T) {
+		g := ops.NewGraph(ops.GraphOptions{})
+		f := ops.NewFormula(g.Root(), tf.Float)
+		x := g.Const(float32(3))
+		first := gradient(t, g, ops.Gate(g.Root(), f.Square(x), x), x) // open = x² = 9
+		second, err := ops.Gradients(g.Root(), []tf.Output{first}, []tf.Output{x})
+		require.NoError(t, err)
+		assert.True(t, second[0].IsNone())
+		assert.Equal(t, []float64{9}, floats(t, session(t, g), first))
+	})
 	t.Run("other dtypes, a bool or an integer open", func(t *testing.T) {
 		for _, dt := range []tf.DataType{tf.Half, tf.Bfloat16, tf.Double} {
 			g := ops.NewGraph(ops.GraphOptions{})

@@ -66,13 +66,18 @@ func At(s *Scope, h Hyperparameter, dt tf.DataType) tf.Output {
 }
 
 // GlobalStep is the graph's step counter: the int64 scalar variable
-// "global_step", not trainable, 0 at first, made by the first call. Whoever
-// trains advances it once a step. It is Python's get_or_create_global_step.
+// "global_step", not trainable, 0 at first, made by the first call unless
+// there is one of that name. Whoever trains advances it once a step. It is
+// Python's get_or_create_global_step.
 func (g *Graph) GlobalStep() *Variable {
 	if g == nil {
 		return nil
 	}
 	g.stepOnce.Do(func() {
+		if v, err := g.VariableByName("global_step"); err == nil && v.dtype == tf.Int64 && len(v.shape) == 0 {
+			g.globalStep = v
+			return
+		}
 		g.globalStep = g.rootScope.WithoutControl().WithDevice("").Variable("global_step", Shape{}, Zeros(), VariableOptions{
 			DType: tf.Int64, NonTrainable: true, Collections: []string{GlobalVariables, GlobalStepKey}})
 	})

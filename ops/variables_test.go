@@ -432,6 +432,14 @@ func TestGlobalStep(t *testing.T) {
 	assert.Equal(t, []*ops.Variable{step}, found)
 	s := initialized(t, g)
 	assert.Equal(t, []float64{0}, floats(t, s, step.Value()))
+
+	g = ops.NewGraph(ops.GraphOptions{})
+	own := g.Variable("global_step", ops.Shape{}, ops.Value(9), ops.VariableOptions{DType: tf.Int64, NonTrainable: true})
+	assert.Same(t, own, g.GlobalStep(), "one of the user's own")
+	g = ops.NewGraph(ops.GraphOptions{})
+	g.Variable("global_step", ops.Shape{}, ops.Zeros())
+	g.GlobalStep()
+	require.ErrorContains(t, g.Err(), "there is one already, float32", "but not of another dtype")
 }
 
 func TestHyperparameters(t *testing.T) {
