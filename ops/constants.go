@@ -10,7 +10,7 @@ import (
 )
 
 // Const is a constant of the given shape from its elements in row-major order;
-// the dtype follows from T. It panics never: what does not fit is an error of
+// the dtype follows from T. A shape that the data does not fill is an error of
 // the graph.
 func Const[T bridge.Element](s *Scope, shape Shape, data []T) tf.Output {
 	t, err := bridge.FromFlat(shape, data)
