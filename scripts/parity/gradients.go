@@ -53,7 +53,9 @@ type expectedGradient struct {
 // opReport is an operation's entry in the report.
 type opReport struct {
 	Cases  int     `json:"cases"`
-	Worst  float64 `json:"worst"`
+	Worst  float64 `json:"worst"` // relative error of the 32- and 64-bit cases
+	// ByDType is the worst relative error of each dtype compared.
+	ByDType map[string]float64 `json:"worst_by_dtype,omitempty"`
 	OK     bool    `json:"ok"`
 	Second int     `json:"second_order,omitempty"`
 	Loose  string  `json:"loose,omitempty"` // why a case is held to a looser bound
@@ -89,7 +91,7 @@ func gradientSection(ctx context.Context, h *Harness) (Result, error) {
 		}
 		report := ops[c.Op]
 		if report == nil {
-			report = &opReport{OK: true}
+			report = &opReport{OK: true, ByDType: map[string]float64{}}
 			ops[c.Op] = report
 		}
 		result.Cases++
@@ -98,7 +100,15 @@ func gradientSection(ctx context.Context, h *Harness) (Result, error) {
 		if second {
 			report.Second++
 		}
-		report.Worst = max(report.Worst, worst)
+		for dtype, rel := range worst {
+			if math.IsInf(rel, 0) || math.IsNaN(rel) {
+				rel = math.MaxFloat32 // JSON has no infinity
+			}
+			report.ByDType[dtype] = max(report.ByDType[dtype], rel)
+			if tolerances[dtype] <= 1e-6 {
+				report.Worst = max(report.Worst, rel)
+			}
+		}
 		if c.Why != "" {
 			report.Loose = c.Why
 		}
@@ -120,9 +130,6 @@ func gradientSection(ctx context.Context, h *Harness) (Result, error) {
 	wanted := strings.Fields(wantedOps)
 	failing, untested, verified := []string{}, []string{}, 0
 	for name, report := range ops {
-		if math.IsInf(report.Worst, 0) || math.IsNaN(report.Worst) {
-			report.Worst = math.MaxFloat32 // JSON has no infinity
-		}
 		switch {
 		case !report.OK:
 			failing = append(failing, name)
@@ -166,28 +173,29 @@ func gradientSection(ctx context.Context, h *Harness) (Result, error) {
 	return result, nil
 }
 
-// check makes the comparison: the worst relative error, whether the second
-// gradient was compared too, and what is wrong.
-func (c *gradientCase) check(ctx context.Context, rec *Recording) (worst float64, second bool, err error) {
+// check makes the comparison: the worst relative error by dtype, whether the
+// second gradient was compared too, and what is wrong.
+func (c *gradientCase) check(ctx context.Context, rec *Recording) (worst map[string]float64, second bool, err error) {
+	worst = map[string]float64{}
 	graph := tf.NewGraph()
 	def, err := rec.File(c.Graph)
 	if err != nil {
-		return math.Inf(1), false, err
+		return nil, false, err
 	}
 	if err := graph.Import(def, ""); err != nil {
-		return math.Inf(1), false, fmt.Errorf("importing: %w", err)
+		return nil, false, fmt.Errorf("importing: %w", err)
 	}
 	xs, err := outputs(graph, c.Xs)
 	if err != nil {
-		return math.Inf(1), false, err
+		return nil, false, err
 	}
 	ys, err := outputs(graph, names(c.Ys))
 	if err != nil {
-		return math.Inf(1), false, err
+		return nil, false, err
 	}
 	vs, err := outputs(graph, c.Vs)
 	if err != nil {
-		return math.Inf(1), false, err
+		return nil, false, err
 	}
 	gradYs := make([]gradients.Gradient, len(vs))
 	for i, v := range vs {
@@ -199,14 +207,14 @@ func (c *gradientCase) check(ctx context.Context, rec *Recording) (worst float64
 	if c.Refused != "" {
 		switch {
 		case err == nil:
-			return math.Inf(1), false, fmt.Errorf("gave a gradient where Python refuses (%s)", c.Refused)
+			return nil, false, fmt.Errorf("gave a gradient where Python refuses (%s)", c.Refused)
 		case bridge.NumOperations(graph) != before:
-			return math.Inf(1), false, fmt.Errorf("added %d nodes before it refused", bridge.NumOperations(graph)-before)
+			return nil, false, fmt.Errorf("added %d nodes before it refused", bridge.NumOperations(graph)-before)
 		}
-		return 0, false, nil
+		return nil, false, nil
 	}
 	if err != nil {
-		return math.Inf(1), false, err
+		return nil, false, err
 	}
 
 	fetches := slices.Clone(ys)
@@ -240,13 +248,13 @@ func (c *gradientCase) check(ctx context.Context, rec *Recording) (worst float64
 		return s.err
 	}
 	if err := compare("first", got, c.G, true); err != nil {
-		return math.Inf(1), false, err
+		return nil, false, err
 	}
 	if c.G2 != nil {
 		second = true
 		ws, err := outputs(graph, names(c.Ws))
 		if err != nil {
-			return math.Inf(1), second, err
+			return nil, second, err
 		}
 		var firsts []tf.Output
 		var gradFirsts []gradients.Gradient
@@ -258,21 +266,21 @@ func (c *gradientCase) check(ctx context.Context, rec *Recording) (worst float64
 		}
 		got2, err := gradients.Compute(s, firsts, gradFirsts, xs, gradients.Options{})
 		if err != nil {
-			return math.Inf(1), second, fmt.Errorf("second gradient: %w", err)
+			return nil, second, fmt.Errorf("second gradient: %w", err)
 		}
 		if err := compare("second", got2, c.G2, false); err != nil {
-			return math.Inf(1), second, err
+			return nil, second, err
 		}
 	}
 
 	session, err := bridge.NewSession(graph, bridge.Config{IntraOpThreads: 1, InterOpThreads: 1})
 	if err != nil {
-		return math.Inf(1), second, err
+		return nil, second, err
 	}
 	defer session.Close()
 	for _, name := range c.Init {
 		if err := session.Run(ctx, graph.Operation(name)); err != nil {
-			return math.Inf(1), second, fmt.Errorf("initializing: %w", err)
+			return nil, second, fmt.Errorf("initializing: %w", err)
 		}
 	}
 	call := bridge.Call{Fetches: fetches}
@@ -285,18 +293,18 @@ func (c *gradientCase) check(ctx context.Context, rec *Recording) (worst float64
 	for _, f := range append(slices.Clone(c.Feeds), c.Ws...) {
 		out, err := outputs(graph, []string{f.Name})
 		if err != nil {
-			return math.Inf(1), second, err
+			return nil, second, err
 		}
 		t, err := rec.Tensor(f.Array)
 		if err != nil {
-			return math.Inf(1), second, fmt.Errorf("feed %s: %w", f.Name, err)
+			return nil, second, fmt.Errorf("feed %s: %w", f.Name, err)
 		}
 		call.Feeds = append(call.Feeds, out...)
 		feeds = append(feeds, t)
 	}
 	results, err := session.Call(ctx, call, feeds...)
 	if err != nil {
-		return math.Inf(1), second, fmt.Errorf("running: %w", err)
+		return nil, second, fmt.Errorf("running: %w", err)
 	}
 	defer func() {
 		for _, t := range results {
@@ -306,7 +314,7 @@ func (c *gradientCase) check(ctx context.Context, rec *Recording) (worst float64
 	var wrong []string
 	for i, e := range expected {
 		rel, err := rec.Compare(results[i], e.want)
-		worst = max(worst, rel)
+		worst[e.want.DType] = max(worst[e.want.DType], rel)
 		bound := tolerance(e.want.DType, c.Loose)
 		if c.Numeric != "" {
 			bound = 1e-6 // the precision of central differences

@@ -7,6 +7,7 @@ from recording import Recording, arguments, progress
 
 import cases_array  # noqa: F401
 import cases_linalg  # noqa: F401
+import cases_lists  # noqa: F401
 import cases_math  # noqa: F401
 import cases_nn  # noqa: F401
 
