@@ -5,4 +5,5 @@ var (
 	UpdatesVariable = updatingOps.MatchString
 	CPUQuotaIn      = cpuQuota
 	ConfigProto     = Config.proto
+	FromTensorFlow  = errorFromTensorFlow
 )
