@@ -52,13 +52,13 @@ type expectedGradient struct {
 
 // opReport is an operation's entry in the report.
 type opReport struct {
-	Cases  int     `json:"cases"`
-	Worst  float64 `json:"worst"` // relative error of the 32- and 64-bit cases
+	Cases int     `json:"cases"`
+	Worst float64 `json:"worst"` // relative error of the 32- and 64-bit cases
 	// ByDType is the worst relative error of each dtype compared.
 	ByDType map[string]float64 `json:"worst_by_dtype,omitempty"`
-	OK     bool    `json:"ok"`
-	Second int     `json:"second_order,omitempty"`
-	Loose  string  `json:"loose,omitempty"` // why a case is held to a looser bound
+	OK      bool               `json:"ok"`
+	Second  int                `json:"second_order,omitempty"`
+	Loose   string             `json:"loose,omitempty"` // why a case is held to a looser bound
 	// Differs is where Python's gradient is wrong, and central differences of
 	// its forward values are what ours was held against.
 	Differs string `json:"differs,omitempty"`

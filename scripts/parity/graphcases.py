@@ -28,11 +28,12 @@ class In:
     dtype None follows the case's dtype; "real" is the real type of a complex
     case. wrt False feeds the input without differentiating by it; const makes it
     a constant of the graph (axes, shapes), var a resource variable that starts
-    with them; its handle is what is differentiated by.
+    with them; its handle is what is differentiated by. ref is a variable of
+    TensorFlow 1, a tensor of reference type.
     """
 
-    def __init__(self, shape=(), lo=-2.0, hi=2.0, dtype=None, value=None, wrt=True, const=False, transform=None, var=False):
-        self.var = var
+    def __init__(self, shape=(), lo=-2.0, hi=2.0, dtype=None, value=None, wrt=True, const=False, transform=None, var=False, ref=False):
+        self.var, self.ref = var, ref
         self.shape, self.lo, self.hi = tuple(shape), lo, hi
         self.dtype, self.value, self.wrt, self.const, self.transform = dtype, value, wrt, const, transform
 
@@ -164,6 +165,12 @@ def record(rec, c, name, dtype, unknown):
             value = spec.make(dtype, rng)
             if spec.const:
                 args.append(tf.constant(value, name="const%d" % i))
+                continue
+            if spec.ref:
+                v = v1.get_variable("var%d" % i, initializer=tf.constant(value), use_resource=False)
+                args.append(v._ref())
+                xs.append((v._ref(), value))
+                entry.setdefault("init", []).append(v.initializer.name)
                 continue
             if spec.var:
                 v = v1.get_variable("var%d" % i, initializer=tf.constant(value), use_resource=True)
