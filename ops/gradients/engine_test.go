@@ -624,6 +624,9 @@ func TestAWideSumTakesLinearTime(t *testing.T) {
 
 func TestRegistry(t *testing.T) {
 	for _, op := range gradients.Registered() {
+		if strings.HasPrefix(op, "Sluice") { // a mark of package ops, not an operation
+			continue
+		}
 		_, ok := bridge.OpDef(op)
 		require.True(t, ok, "%s is registered but libtensorflow has no such operation", op)
 	}

@@ -27,10 +27,8 @@ type numericCase struct {
 }
 
 type caseOptions struct {
-	first    bool  // second order is not checked: piecewise linear, or without a second gradient in Python
-	static   bool  // only with shapes known
-	constant bool  // every first derivative is a constant, so the second gradient may be none
-	none     []int // inputs that have no gradient
+	first bool  // second order is not checked: Python has none, or one by a part of the inputs only
+	none  []int // inputs that have no gradient
 }
 
 type input struct {
@@ -103,181 +101,170 @@ var knowledges = []knowledge{
 
 func TestGradientEqualsCentralDifferences(t *testing.T) {
 	for _, nc := range numericCases {
-		t.Run(strings.ReplaceAll(nc.op, " ", "_"), func(t *testing.T) {
-			known := nc.measure(t)
-			for _, k := range knowledges[1:] {
-				t.Run(k.name, func(t *testing.T) { nc.compare(t, k, known) })
-			}
-		})
+		t.Run(strings.ReplaceAll(nc.op, " ", "_"), nc.check)
 	}
 }
 
-// numericRun is one case's graph, fed the case's inputs.
-type numericRun struct {
-	*scope
-	xs    []tf.Output
-	feeds []*bridge.Tensor
-	flat  [][]float64 // the feeds' elements
-	ys    []tf.Output
-}
-
-func (nc numericCase) rand() *rand.Rand {
+// check builds a case once for each knowledge of shapes, in one graph that is
+// run as one step.
+func (nc numericCase) check(t *testing.T) {
+	s := newScope()
 	h := fnv.New64a()
 	h.Write([]byte(nc.op))
-	return rand.New(rand.NewPCG(h.Sum64(), 1))
-}
-
-func (nc numericCase) build(t *testing.T, k knowledge) *numericRun {
-	t.Helper()
-	n := &numericRun{scope: newScope()}
-	r := nc.rand()
-	for _, in := range nc.in {
-		n.xs = append(n.xs, n.placeholder(tf.Double, k.of(in.shape)))
-		feed := tensor(t, in.shape, in.draw(r)...)
-		flat, err := bridge.Flat[float64](feed)
+	r := rand.New(rand.NewPCG(h.Sum64(), 1))
+	tensors, flat := make([]*bridge.Tensor, len(nc.in)), make([][]float64, len(nc.in))
+	for i, in := range nc.in {
+		tensors[i] = tensor(t, in.shape, in.draw(r)...)
+		var err error
+		flat[i], err = bridge.Flat[float64](tensors[i])
 		require.NoError(t, err)
-		n.feeds, n.flat = append(n.feeds, feed), append(n.flat, flat)
 	}
-	n.ys = nc.ys(n.scope, n.xs)
-	require.NoError(t, n.err)
-	require.True(t, hasType(n.g, strings.Fields(nc.op)[0]), "the case does not build the operation it is named after")
-	return n
-}
 
-// differentiate returns the gradient of Σ weights·ys by each x, the zero
-// Output where there is none.
-func (n *numericRun) differentiate(t *testing.T, nc numericCase, ys []tf.Output, weights [][]float64) []tf.Output {
-	t.Helper()
-	gradYs := make([]gradients.Gradient, len(ys))
-	for i := range ys {
-		w := constant(n.scope, bridge.Shape{int64(len(weights[i]))}, weights[i]...)
-		gradYs[i].Dense = raw.Reshape(n, w, raw.Shape(n, ys[i]))
+	variants := make([]variant, len(knowledges))
+	f := &fetcher{}
+	var placeholders []tf.Output
+	var feeds []*bridge.Tensor
+	for v, k := range knowledges {
+		variants[v] = nc.build(t, s, k, f)
+		placeholders, feeds = append(placeholders, variants[v].xs...), append(feeds, tensors...)
 	}
-	require.NoError(t, n.err)
-	grads, err := gradients.Compute(n, ys, gradYs, n.xs, gradients.Options{})
-	require.NoError(t, err)
-	out := make([]tf.Output, len(grads))
-	for i, g := range grads {
-		if g.IsNone() {
-			continue
-		}
-		require.NotContains(t, nc.opt.none, i, "input %d must have no gradient", i)
-		out[i] = gradients.Densify(n, g)
-		require.NoError(t, n.err)
-		require.True(t, bridge.ShapeOf(out[i]).CompatibleWith(nc.in[i].shape),
-			"input %d of shape %s has a gradient of shape %s", i, nc.in[i].shape, bridge.ShapeOf(out[i]))
-	}
-	return out
-}
+	require.True(t, hasType(s.g, strings.Fields(nc.op)[0]), "the case does not build the operation it is named after")
+	require.NoError(t, s.err)
+	step := newRunner(t, s, placeholders, f.fetches)
+	got := step.run(t, feeds...)
 
-// present drops the zero Outputs and says where the others were.
-func present(all []tf.Output) (some []tf.Output, which []int) {
-	for i, t := range all {
-		if t.Op != nil {
-			some, which = append(some, t), append(which, i)
+	// With less known of the shapes the gradients are what they were.
+	known := variants[0]
+	for v, k := range knowledges[1:] {
+		for order, grads := range variants[v+1].grads {
+			for i, at := range grads {
+				want := valueAt(got, known.grads[order][i], len(flat[i]))
+				require.InDeltaSlice(t, want, valueAt(got, at, len(flat[i])), 1e-9,
+					"gradient %d of input %d, of the shapes %s known", order+1, i, k.name)
+			}
 		}
 	}
-	return some, which
-}
 
-// measured is what a graph of known shapes said: by order, the weights that the
-// differentiated tensors were summed with and the gradient by each input.
-type measured struct{ weights, grads [2][][]float64 }
-
-// measure compares first and second gradients with central differences.
-func (nc numericCase) measure(t *testing.T) (m measured) {
-	n := nc.build(t, knowledges[0])
-	r := nc.rand()
-	ys := n.ys
-	function := newRunner(t, n.scope, n.xs, ys)
-	for order, name := range []string{"first", "second"} {
-		if order == 1 && nc.opt.first {
-			break
-		}
-		weights := function.run(t, n.feeds...)
-		for i := range weights {
-			weights[i] = between(0.5, 1.5, int64(len(weights[i]))).draw(r)
-		}
-		m.weights[order] = weights
-		grads := n.differentiate(t, nc, ys, weights)
-		m.grads[order] = make([][]float64, len(grads))
-		for i := range grads {
-			if grads[i].Op == nil && !slices.Contains(nc.opt.none, i) {
-				require.NotZero(t, order, "input %d must have a gradient", i)
-				// No second gradient is right only where it is zero.
-				for e := range n.flat[i] {
-					require.InDelta(t, 0, slope(t, function, weights, n.feeds, &n.flat[i][e]), 1e-6, "input %d has no second gradient", i)
+	// The differences of ys tell of the first gradient, its of the second.
+	for i := range flat {
+		for e := range flat[i] {
+			was := flat[i][e]
+			flat[i][e] = was + differenceStep
+			up := step.run(t, feeds...)
+			flat[i][e] = was - differenceStep
+			down := step.run(t, feeds...)
+			flat[i][e] = was
+			differentiated := known.ys
+			for order, grads := range known.grads {
+				if slices.Contains(nc.opt.none, i) {
+					break
+				}
+				want := 0.0
+				for _, at := range differentiated {
+					for j, w := range weights(len(got[at])) {
+						want += w * (up[at][j] - down[at][j]) / (2 * differenceStep)
+					}
+				}
+				value := valueAt(got, grads[i], len(flat[i]))[e]
+				if math.IsNaN(value) || math.Abs(value-want) > 1e-5*(1+math.Abs(want)) {
+					t.Errorf("gradient %d of input %d, element %d: got %g, differences say %g", order+1, i, e, value, want)
+				}
+				differentiated = nil
+				for _, at := range grads {
+					if at >= 0 {
+						differentiated = append(differentiated, at)
+					}
 				}
 			}
 		}
-		found, which := present(grads)
-		if len(found) == 0 {
-			break
-		}
-		next := newRunner(t, n.scope, n.xs, found)
-		got := next.run(t, n.feeds...)
-		for j, i := range which {
-			m.grads[order][i] = got[j]
-			require.Len(t, got[j], len(n.flat[i]), "%s gradient of input %d", name, i)
-			for e := range n.flat[i] {
-				want := slope(t, function, weights, n.feeds, &n.flat[i][e])
-				if math.IsNaN(got[j][e]) || math.Abs(got[j][e]-want) > 1e-5*(1+math.Abs(want)) {
-					t.Errorf("%s gradient of input %d, element %d: got %g, differences say %g", name, i, e, got[j][e], want)
-				}
-			}
-		}
-		function, ys = next, found
-	}
-	return m
-}
-
-// compare builds the case again with less known of its shapes; the gradients
-// must stay what they were.
-func (nc numericCase) compare(t *testing.T, k knowledge, known measured) {
-	n := nc.build(t, k)
-	ys := n.ys
-	var fetches []tf.Output
-	type place struct{ order, input int }
-	var places []place
-	for order, weights := range known.weights {
-		if weights == nil {
-			break
-		}
-		require.Len(t, ys, len(weights))
-		grads := n.differentiate(t, nc, ys, weights)
-		found, which := present(grads)
-		for j, i := range which {
-			fetches, places = append(fetches, found[j]), append(places, place{order, i})
-		}
-		ys = found
-	}
-	got := newRunner(t, n.scope, n.xs, fetches).run(t, n.feeds...)
-	for j, p := range places {
-		want := known.grads[p.order][p.input]
-		if want == nil { // none is as good as zero
-			want = make([]float64, len(got[j]))
-		}
-		require.InDeltaSlice(t, want, got[j], 1e-9, "order %d, input %d", p.order+1, p.input)
 	}
 }
 
-// slope is the central difference of Σ weights·function by one element.
-func slope(t *testing.T, function *runner, weights [][]float64, feeds []*bridge.Tensor, at *float64) float64 {
+const differenceStep = 1e-5
+
+// variant is a case as built with one knowledge of shapes. Tensors are given by
+// their places among what is fetched.
+type variant struct {
+	xs    []tf.Output
+	ys    []int
+	grads [][]int // by order and input; -1 for none
+}
+
+type fetcher struct{ fetches []tf.Output }
+
+func (f *fetcher) add(t tf.Output) int {
+	f.fetches = append(f.fetches, t)
+	return len(f.fetches) - 1
+}
+
+// valueAt is what was fetched at a place; none is as good as zeros.
+func valueAt(got [][]float64, at, n int) []float64 {
+	if at < 0 {
+		return make([]float64, n)
+	}
+	return got[at]
+}
+
+func (nc numericCase) build(t *testing.T, s *scope, k knowledge, f *fetcher) variant {
 	t.Helper()
-	const step = 1e-5
-	was := *at
-	value := func(x float64) (total float64) {
-		*at = x
-		for i, y := range function.run(t, feeds...) {
-			for j, e := range y {
-				total += e * weights[i][j]
-			}
-		}
-		return total
+	var v variant
+	for _, in := range nc.in {
+		v.xs = append(v.xs, s.placeholder(tf.Double, k.of(in.shape)))
 	}
-	up, down := value(was+step), value(was-step)
-	*at = was
-	return (up - down) / (2 * step)
+	ys := nc.ys(s, v.xs)
+	require.NoError(t, s.err)
+	for _, y := range ys {
+		v.ys = append(v.ys, f.add(y))
+	}
+	for order := range 2 {
+		if order == 1 && nc.opt.first || len(ys) == 0 {
+			break
+		}
+		gradYs := make([]gradients.Gradient, len(ys))
+		for i, y := range ys {
+			gradYs[i].Dense = weightsLike(s, y)
+		}
+		require.NoError(t, s.err)
+		grads, err := gradients.Compute(s, ys, gradYs, v.xs, gradients.Options{})
+		require.NoError(t, err, "of the shapes %s known", k.name)
+		ys = nil
+		places := make([]int, len(grads))
+		for i, g := range grads {
+			places[i] = -1
+			if g.IsNone() {
+				if order == 0 {
+					require.Contains(t, nc.opt.none, i, "input %d must have a gradient", i)
+				}
+				continue
+			}
+			require.NotContains(t, nc.opt.none, i, "input %d must have no gradient", i)
+			d := gradients.Densify(s, g)
+			require.NoError(t, s.err)
+			require.True(t, bridge.ShapeOf(d).CompatibleWith(nc.in[i].shape),
+				"input %d of shape %s has a gradient of shape %s", i, nc.in[i].shape, bridge.ShapeOf(d))
+			places[i] = f.add(d)
+			ys = append(ys, d)
+		}
+		v.grads = append(v.grads, places)
+	}
+	return v
+}
+
+// weights are the gradients that a tensor of n elements is given: 1 + cos(i)/2.
+func weights(n int) []float64 {
+	w := make([]float64, n)
+	for i := range w {
+		w[i] = 1 + math.Cos(float64(i))/2
+	}
+	return w
+}
+
+// weightsLike is weights as a tensor of y's shape.
+func weightsLike(s *scope, y tf.Output) tf.Output {
+	n := raw.Size(s, y)
+	index := raw.Cast(s, raw.Range(s, scalar(s, int32(0)), n, scalar(s, int32(1))), tf.Double)
+	w := raw.Add(s, raw.Mul(s, raw.Cos(s, index), scalar(s, 0.5)), scalar(s, 1.0))
+	return raw.Reshape(s, w, raw.Shape(s, y))
 }
 
 func hasType(g *tf.Graph, opType string) bool {
