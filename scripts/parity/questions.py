@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from recording import Recording, arguments, progress
-from training import floormod, gate, make, noise, stack, summed
+from training import floormod, gate, make, noise, summed
 
 SEED = 7
 STEPS = 200
@@ -34,7 +34,7 @@ def update(c, v, w, grad, step):
     return floormod(w, b)
 
 
-def custom_updates(rec):
+def custom_updates(rec, wanted):
     random = np.random.default_rng(3)
     defaults = dict(sparse=False, shape=[4, 3], dtype="float32", modulus=5.0, rate=0.1, rate_kind="value",
                     mean=0.0, stddev=0.0, clip="", limit=0.0, phases=False, modulus_kind="value")
@@ -57,6 +57,8 @@ def custom_updates(rec):
         dict(name="sparse, fed rate and modulus, float64", sparse=True, shape=[10, 3], stddev=0.02, rate_kind="fed", modulus_kind="fed", dtype="float64"),
     ]
     for done, c in enumerate(cases):
+        if not wanted.search(c["name"]):
+            continue
         c = defaults | c | {"variable": "model/w", "steps": STEPS}
         progress(done, len(cases), c["name"].replace(" ", "-"))
         dtype, shape, b = c["dtype"], c["shape"], c["modulus"]
@@ -101,8 +103,8 @@ def custom_updates(rec):
                 w.assign(update(c, w, w.value(), grad, step))
             else:
                 w.scatter_update(tf.IndexedSlices(update(c, w, tf.gather(w, rows), grad, step), rows))
-            history.append({"w": w.numpy()})
-        rec.cases.append(c | {"question": "custom updates", "start": rec.array(start), "want": rec.array(stack(history)["w"])})
+            history.append(w.numpy())
+        rec.cases.append(c | {"question": "custom updates", "start": rec.array(start), "want": rec.array(np.stack(history))})
 
 
 WAYS = ["scope", "variables", "trainable", "gate", "gated", "stop_gradient"]
@@ -111,7 +113,7 @@ NAMES = ["gan/G/w", "gan/G/b", "gan/D/w", "gan/D/b"]
 TURNS = 100
 
 
-def freezing(rec):
+def freezing(rec, wanted):
     random = np.random.default_rng(5)
     dtype = "float64"
     z = random.normal(size=(6, 3)).astype(dtype)
@@ -123,6 +125,9 @@ def freezing(rec):
               "starts": {n: rec.array(v) for n, v in start.items()}}
     todo = [(way, rule, dt) for way in WAYS for rule in RULES for dt in ("float64", "float32") if dt == "float32" or way == "scope"]
     for done, (way, rule, dt) in enumerate(todo):
+        name = "%s, %s, %s" % (way, rule, dt)
+        if not wanted.search(name):
+            continue
         progress(done, len(todo), way + "-" + rule)
         v = {n: tf.Variable(start[n].astype(dt)) for n in NAMES}
         zz, rr = z.astype(dt), real.astype(dt)
@@ -169,7 +174,7 @@ def freezing(rec):
             history.append(now)
         last = history[-1]
         rec.cases.append(shared | {
-            "question": "freezing", "name": "%s, %s, %s" % (way, rule, dt), "way": way, "rule": rule, "dtype": dt,
+            "question": "freezing", "name": name, "way": way, "rule": rule, "dtype": dt,
             "rate": RULES[rule], "steps": TURNS,
             "last": {k: rec.array(a) for k, a in last.items()},
             "history": {n: rec.array(np.stack([h[n] for h in history])) for n in NAMES}})
@@ -178,8 +183,8 @@ def freezing(rec):
 def main():
     args = arguments()
     rec = Recording(args.out)
-    custom_updates(rec)
-    freezing(rec)
+    custom_updates(rec, args.run)
+    freezing(rec, args.run)
     rec.save()
 
 

@@ -112,8 +112,3 @@ def make(rule, rate, dtype):
         "decay of descent": lambda: Keras(keras.SGD(rate, weight_decay=decay), {}),
         "decay of momentum": lambda: Keras(keras.SGD(rate, momentum=mu, weight_decay=decay), {"momentum": "momentums"}),
     }[rule]()
-
-
-def stack(history):
-    """One array [steps, …] for each name of a list of dicts of arrays."""
-    return {k: np.stack([h[k] for h in history]) for k in history[-1] if all(k in h for h in history)}
