@@ -1,8 +1,9 @@
 package bridge
 
-// Open to the tests, of no use to users.
+// What the tests of what this machine does not have look into.
 var (
-	UpdatesVariable = updatingOps.MatchString
-	CPUQuotaIn      = cpuQuota
-	ConfigProto     = Config.proto
+	CheckVersionOf = checkVersion
+	LibraryPathIn  = libraryPath
+	CPUFeaturesOf  = cpuFeatures
+	CompareLayouts = compareLayouts
 )
