@@ -10,7 +10,7 @@
 //
 // Lists of tensors are []tf.Output. Attributes that follow from the inputs, such
 // as MatMul's T, are never asked for; where an empty list says nothing of its
-// type, Attr{Name: "T", Value: tf.Float} does. An op without outputs gives its
+// type, an Attr such as {Name: "T", Value: tf.Float} does. An op without outputs gives its
 // *tf.Operation.
 //
 // Errors stick to the Builder: after one, functions return zero outputs, and a
