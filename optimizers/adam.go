@@ -64,11 +64,17 @@ func (r adam) Sparse(u *Update) {
 
 func (r adam) Dense(u *Update) {
 	alpha := u.Once("alpha", func(f ops.Formula) tf.Output {
-		t := f.Add(f.Cast(u.Apply.Updates()), f.Constant(1))
-		left := func(name string, beta ops.Hyperparameter) tf.Output {
-			return f.Sub(f.Constant(1), f.Pow(u.Param(name, beta), t))
+		// 1-beta2^t has no digits in 16 bits.
+		wide := f
+		if f.DType != tf.Double {
+			wide = f.Of(tf.Float)
 		}
-		return f.Div(f.Mul(u.Rate, f.Sqrt(left("beta2", r.of.Beta2))), left("beta1", r.of.Beta1))
+		t := wide.Add(wide.Cast(u.Apply.Updates()), wide.Constant(1))
+		left := func(name string, beta ops.Hyperparameter) tf.Output {
+			return wide.Sub(wide.Constant(1), wide.Pow(u.Apply.Param(name, beta, wide.DType), t))
+		}
+		rate := wide.Mul(wide.Cast(u.Rate), wide.Sqrt(left("beta2", r.of.Beta2)))
+		return f.Cast(wide.Div(rate, left("beta1", r.of.Beta1)))
 	})
 	m, v := u.Slot("m", ops.Zeros()), u.Slot("v", ops.Zeros())
 	m = u.Add(m, u.Mul(u.Sub(u.Grad, m), oneLess(u, "beta1", r.of.Beta1)))

@@ -138,13 +138,14 @@ func ComputeGradients(loss tf.Output, vars []*ops.Variable, opts ...GradientOpti
 	return grads, nil
 }
 
-// Where are the variables for which keep is true: a var_list by predicate.
+// Where are the variables for which keep is true: a var_list by predicate. A
+// nil keep keeps all.
 //
 //	optimizers.Where(g.Trainable("net/"), func(v *ops.Variable) bool { return v.Shape().Rank() > 1 })
 func Where(vars []*ops.Variable, keep func(*ops.Variable) bool) []*ops.Variable {
 	var kept []*ops.Variable
 	for _, v := range vars {
-		if keep(v) {
+		if keep == nil || keep(v) {
 			kept = append(kept, v)
 		}
 	}
