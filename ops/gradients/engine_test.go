@@ -160,6 +160,15 @@ func TestWhatComputeDifferentiates(t *testing.T) {
 			},
 			want: [][]float64{{1}, {1}},
 		},
+		"a stop gradient at one output of several": {
+			build: func(s *scope) (outs, outs) {
+				x := vector(s, 3, 4)
+				parts := raw.Split(s, scalar(s, int32(0)), x, 2, raw.WithName("parts"))
+				return outs{raw.Mul(s, parts[0], parts[1])}, outs{x, parts[0]}
+			},
+			opts: func(s *scope, ys, xs outs) gradients.Options { return gradients.Options{StopGradients: xs[1:]} },
+			want: [][]float64{{0, 3}, {4}},
+		},
 		"an override of a type": {
 			build: func(s *scope) (outs, outs) { x := vector(s, 3); return outs{raw.Square(s, x)}, outs{x} },
 			opts: func(*scope, outs, outs) gradients.Options {
@@ -442,6 +451,20 @@ func runAfter(t *testing.T, s *scope, init *tf.Operation, fetch tf.Output) []flo
 	v, err := bridge.ToFloat64(got[0])
 	require.NoError(t, err)
 	return v
+}
+
+func TestSparseGradientsOfBothIndexTypesAddUp(t *testing.T) {
+	s := newScope()
+	x := constant(s, bridge.Shape{3, 1}, 1.0, 2, 3)
+	axis := scalar(s, int32(0))
+	short := func() tf.Output { return raw.GatherV2(s, x, ints(s, 2, 0), axis) }
+	long := func() tf.Output { return raw.GatherV2(s, x, constant[int64](s, bridge.Shape{2}, 2, 1), axis) }
+	for _, order := range []outs{{short(), long()}, {long(), short()}} {
+		g := gradientsOf(t, s, order, x)[0]
+		require.True(t, g.IsSparse())
+		require.Equal(t, tf.Int64, g.Slices.Indices.DataType())
+		require.Equal(t, []float64{1, 1, 2}, dense(t, s, g)[0])
+	}
 }
 
 func TestASparseGradientStaysSparseThroughConcat(t *testing.T) {
