@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -152,15 +153,9 @@ func probe(ctx context.Context, t tree) (string, error) {
 	if err := os.WriteFile(source, []byte(probeSource), 0o644); err != nil {
 		return "", err
 	}
-	args := append(cc[1:], "-I"+t.path("include"), source, "-o", program, "-L"+t.path("lib"), "-Wl,-rpath,"+t.path("lib"), "-ltensorflow")
+	args := append(slices.Clone(cc[1:]), "-I"+t.path("include"), source, "-o", program, "-L"+t.path("lib"), "-Wl,-rpath,"+t.path("lib"), "-ltensorflow")
 	if out, err := exec.CommandContext(ctx, cc[0], args...).CombinedOutput(); err != nil {
-		text := strings.TrimSpace(string(out))
-		for _, missing := range []string{"stdio.h", "crt1.o", "Scrt1.o", "-lc:", "cannot find -lc"} {
-			if strings.Contains(text, missing) {
-				return "", &problem{fmt.Sprintf("%s lacks the C library's own headers and files:\n%s", cc[0], text), installPackages(needCompiler)}
-			}
-		}
-		return "", fmt.Errorf("%s does not build against the library: %v\n%s", cc[0], err, text)
+		return "", compileError(cc[0], "a program against the library", err, out)
 	}
 	var out, log bytes.Buffer
 	run := exec.CommandContext(ctx, program)
@@ -169,4 +164,15 @@ func probe(ctx context.Context, t tree) (string, error) {
 		return "", fmt.Errorf("a program built against the library does not run: %v\n%s", err, strings.TrimSpace(log.String()))
 	}
 	return strings.TrimSpace(out.String()), nil
+}
+
+// compileError tells a compiler that has only half of what it needs from a real failure.
+func compileError(cc, what string, err error, output []byte) error {
+	text := strings.TrimSpace(string(output))
+	for _, missing := range []string{"stdio.h", "crt1.o", "crti.o", "-lc:", "cannot find -lc"} {
+		if strings.Contains(text, missing) {
+			return &problem{fmt.Sprintf("%s lacks the C library's own headers and files:\n%s", cc, text), installPackages(needCompiler)}
+		}
+	}
+	return fmt.Errorf("%s does not build %s: %v\n%s", cc, what, err, text)
 }

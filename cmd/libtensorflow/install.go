@@ -183,7 +183,7 @@ func (w work) library(ctx context.Context, python interpreter, healthy bool) (*r
 	if err := w.wheels(ctx, site); err != nil {
 		return nil, err
 	}
-	if err := w.link(site); err != nil {
+	if err := w.link(ctx, site); err != nil {
 		return nil, err
 	}
 	version, err := probe(ctx, t)
@@ -193,7 +193,7 @@ func (w work) library(ctx context.Context, python interpreter, healthy bool) (*r
 	if version != pinned {
 		return nil, fmt.Errorf("the library in %s says it is TensorFlow %s, not %s", w.root, version, pinned)
 	}
-	r := receipt{Wheel: w.variant.wheel + " " + pinned, Version: version, Python: python.version(), Requirements: digest(w.variant.requirements)}
+	r := receipt{Layout: layout, Wheel: w.variant.wheel + " " + pinned, Version: version, Python: python.version(), Requirements: digest(w.variant.requirements)}
 	if err := t.write(r); err != nil {
 		return nil, err
 	}
@@ -231,7 +231,7 @@ func (w work) wheels(ctx context.Context, site string) error {
 
 // link puts the library and its headers where the build flags point. Links are
 // relative, so that the tree can be copied into an image.
-func (w work) link(site string) error {
+func (w work) link(ctx context.Context, site string) error {
 	for name, target := range links(w.variant) {
 		target = filepath.Join(site, target)
 		if _, err := os.Stat(target); err != nil {
@@ -246,7 +246,7 @@ func (w work) link(site string) error {
 		}
 	}
 	return replace(w.tree.path("lib", "libtensorflow.so"), func(temporary string) error {
-		return os.WriteFile(temporary, []byte(linkerScript), 0o644)
+		return writeStub(ctx, temporary, w.tree.path("lib", "libtensorflow_cc.so.2"), w.tree.path("lib", "libtensorflow_framework.so.2"))
 	})
 }
 

@@ -25,9 +25,7 @@ func TestInstallSetsUpEverythingOnce(t *testing.T) {
 	assert.False(t, first.Changed)
 	assert.Len(t, m.asked(), 3, "what is complete is left alone")
 
-	script, err := os.ReadFile(filepath.Join(m.root, "lib", "libtensorflow.so"))
-	require.NoError(t, err)
-	assert.Equal(t, "INPUT(libtensorflow_cc.so.2 libtensorflow_framework.so.2)\n", string(script))
+	assert.FileExists(t, filepath.Join(m.root, "lib", "libtensorflow.so"))
 	assert.NoDirExists(t, filepath.Join(m.root, "wheels"), "what pip fetched is not kept twice")
 
 	code, stdout, _ := m.run(nil, "check")
@@ -136,6 +134,11 @@ func TestInstallMendsWhatIsBroken(t *testing.T) {
 		}, nil},
 		"a receipt that can't be read": {func(t *testing.T, root string) {
 			require.NoError(t, os.WriteFile(filepath.Join(root, "complete.json"), []byte("{"), 0o644))
+		}, nil},
+		"a tree that an older command made": {func(t *testing.T, root string) {
+			r := tree(root).receipt()
+			r.Layout--
+			require.NoError(t, tree(root).write(*r))
 		}, nil},
 		"a library that is gone": {func(t *testing.T, root string) {
 			require.NoError(t, os.Remove(filepath.Join(root, site, "tensorflow", "libtensorflow_cc.so.2")))
@@ -258,6 +261,21 @@ func TestInstallWithRequirements(t *testing.T) {
 	code, _, stderr = m.run([]string{"FAKE_STEP=with", `FAKE_DEED=rm -r "$site"/tensorflow_cpu*`}, "install", "--with", list)
 	assert.Equal(t, exitFailure, code)
 	assert.Contains(t, stderr, "replaced the library")
+}
+
+func TestTheStubHasTheCAPIAndNoMore(t *testing.T) {
+	dir := t.TempDir()
+	library := filepath.Join(dir, "library.so")
+	require.NoError(t, os.WriteFile(library, sharedLibrary(t, "TF_Version", "TFE_Execute", "TSL_SetStatus", "TFLite", "SSL_new", "_ZN2TF_1aE"), 0o644))
+	names, err := exportedAPI(library)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"TF_Version", "TFE_Execute", "TSL_SetStatus"}, names)
+
+	none := filepath.Join(dir, "none.so")
+	require.NoError(t, os.WriteFile(none, sharedLibrary(t, "SSL_new"), 0o644))
+	assert.ErrorContains(t, writeStub(t.Context(), filepath.Join(dir, "stub.so"), none), "do not export TensorFlow's C API")
+	require.NoError(t, os.WriteFile(none, []byte("no library"), 0o644))
+	assert.ErrorContains(t, writeStub(t.Context(), filepath.Join(dir, "stub.so"), none), none)
 }
 
 func TestInstallForGPUs(t *testing.T) {

@@ -84,7 +84,7 @@ func (o *options) place() error {
 //
 //	include -> venv/…/tensorflow/include
 //	lib/libtensorflow_cc.so.2, lib/libtensorflow_framework.so.2 -> venv/…/tensorflow/…
-//	lib/libtensorflow.so   a linker script that names both
+//	lib/libtensorflow.so   what programs are linked against in their place (stub.go)
 //	nvidia -> venv/…/nvidia   (GPU) where the library's own rpath, $ORIGIN/../nvidia, looks
 //	venv/                  the Python environment that pip installs into
 //	wheels/                what pip has fetched, while it installs
@@ -113,11 +113,13 @@ func links(v variant) map[string]string {
 	return all
 }
 
-// linkerScript stands for one libtensorflow.so: the C API is spread over both.
-const linkerScript = "INPUT(libtensorflow_cc.so.2 libtensorflow_framework.so.2)\n"
+// layout numbers what install puts beside the wheel. A tree that an older one
+// made is linked anew, without fetching anything.
+const layout = 2
 
 // receipt is what complete.json holds.
 type receipt struct {
+	Layout       int    `json:"layout"`
 	Wheel        string `json:"wheel"`                // "tensorflow-cpu 2.21.0"
 	Version      string `json:"version"`              // what TF_Version() answered
 	Python       string `json:"python"`               // the environment's
@@ -152,7 +154,7 @@ func (t tree) write(r receipt) error {
 // complete is the receipt of a tree that has all that the variant needs, or nil.
 func (t tree) complete(v variant) *receipt {
 	r := t.receipt()
-	if r == nil || r.Requirements != digest(v.requirements) || len(t.missing(v)) > 0 {
+	if r == nil || r.Layout != layout || r.Requirements != digest(v.requirements) || len(t.missing(v)) > 0 {
 		return nil
 	}
 	return r
