@@ -9,10 +9,10 @@ import (
 	"github.com/sluice-ml/sluice/bridge"
 )
 
-// Tolerance is how far two arrays of a dtype may lie apart, as a relative error
+// tolerances is how far two arrays of a dtype may lie apart, as a relative error
 // (see difference). 32-bit floats: the same kernels on the same numbers agree
-// far better than 1e-6; what sums in another order is given 1e-5. The 16-bit
-// types round every intermediate result to 11 or 8 bits.
+// far better than 1e-6. The 16-bit types round every intermediate result to 11
+// or 8 bits.
 var tolerances = map[string]float64{
 	"float32": 1e-6, "complex64": 1e-6,
 	"float64": 1e-12, "complex128": 1e-12,
@@ -132,8 +132,8 @@ func (r *Recording) Compare(got *bridge.Tensor, want Array) (float64, error) {
 	return difference(a, b), nil
 }
 
-// tolerance is the bound for a dtype. loose is a case's own bound for 32-bit
-// floats, where it says why; 64-bit floats get a millionth of it.
+// tolerance is the bound for a dtype. loose is a wider one for 32-bit floats, for
+// what the two sides reach by other steps; 64-bit floats get a millionth of it.
 func tolerance(dtype string, loose float64) float64 {
 	if dtype == "float64" || dtype == "complex128" {
 		loose *= 1e-6
