@@ -3,7 +3,6 @@ module github.com/sluice-ml/sluice
 go 1.26
 
 require (
-	codeberg.org/sbinet/npyio v0.14.0
 	github.com/galeone/tensorflow/tensorflow/go v0.0.0-20221023090153-6b7fa0680c3e
 	github.com/galeone/tfgo v0.0.0-20230715013254-16113111dc99
 	github.com/schollz/progressbar/v3 v3.19.1
@@ -22,7 +21,6 @@ require (
 	github.com/golang/freetype v0.0.0-20170609003504-e2365dfdc4a0 // indirect
 	github.com/inconshreveable/mousetrap v1.1.0 // indirect
 	github.com/mitchellh/colorstring v0.0.0-20190213212951-d06e56a500db // indirect
-	github.com/nlpodyssey/gopickle v0.3.0 // indirect
 	github.com/rivo/uniseg v0.4.7 // indirect
 	github.com/spf13/pflag v1.0.9 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
