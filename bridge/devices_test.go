@@ -35,18 +35,24 @@ func TestVersions(t *testing.T) {
 // A binding whose handles look otherwise is found before one is reached for.
 func TestSelfCheckFindsAnotherLayout(t *testing.T) {
 	type ours struct {
-		c *int
-		g *tf.Graph
+		C *int
+		G *tf.Graph
 	}
 	same := reflect.TypeFor[ours]()
 	for name, theirs := range map[string]reflect.Type{
-		"more fields":    reflect.TypeFor[struct{ c, d, g *int }](),
-		"another name":   reflect.TypeFor[struct{ handle, g *int }](),
-		"another order":  reflect.TypeFor[struct{ g, c *int }](),
-		"another type":   reflect.TypeFor[struct{ c, g *int }](),
+		"more fields": reflect.TypeFor[struct{ C, D, G *int }](),
+		"another name": reflect.TypeFor[struct {
+			Handle *int
+			G      *tf.Graph
+		}](),
+		"another order": reflect.TypeFor[struct {
+			G *tf.Graph
+			C *int
+		}](),
+		"another type":   reflect.TypeFor[struct{ C, G *int }](),
 		"no struct":      reflect.TypeFor[*int](),
-		"another size":   reflect.TypeFor[struct{ c [2]*int }](),
-		"another offset": reflect.TypeFor[struct{ c int32 }](),
+		"another size":   reflect.TypeFor[struct{ C [2]*int }](),
+		"another offset": reflect.TypeFor[struct{ C int32 }](),
 	} {
 		assert.NotEmpty(t, bridge.CompareLayouts(theirs, same), name)
 	}

@@ -178,6 +178,30 @@ func TestFunctionsOfTheSameNameAreRenamed(t *testing.T) {
 	assert.Equal(t, float32(5), evaluate(other, other.call("call1", "outer_1", x)))
 }
 
+// A function can also be called as an op of its name; those calls are renamed as
+// well, in functions and among a graph's nodes.
+func TestCallsByOpTypeAreRenamed(t *testing.T) {
+	from := newGraph(t)
+	from.add(scale(t, "f", 5))
+	x := from.placeholder("x", tf.Float, bridge.Shape{})
+	y := from.op("f", "y", []tf.Output{x}).Output(0)
+	outer := makeFunction(t, from, bridge.FunctionSpec{Name: "outer", Inputs: []tf.Output{x}, Outputs: []tf.Output{y}})
+	require.Equal(t, "f", outer.NodeDef[0].Op)
+	def, err := bridge.GraphDef(from.Graph)
+	require.NoError(t, err)
+
+	g := newGraph(t)
+	g.add(scale(t, "f", 2))
+	assert.Equal(t, map[string]string{"f": "f_1"}, g.add(scale(t, "f", 5), outer))
+	one := constant(g, "one", bridge.Shape{}, float32(1))
+	assert.Equal(t, float32(5), evaluate(g, g.call("call", "outer", one)))
+	imported, err := bridge.Import(g.Graph, def, bridge.ImportOptions{Prefix: "model", InputMap: map[string]tf.Output{"x": one}, ReturnOps: []string{"y"}})
+	require.NoError(t, err)
+	assert.Equal(t, map[string]string{"f": "f_2"}, imported.Renamed)
+	assert.Equal(t, "f_2", imported.Ops[0].Type())
+	assert.Equal(t, float32(5), evaluate(g, imported.Ops[0].Output(0)))
+}
+
 func TestImportRenamesFunctions(t *testing.T) {
 	from := newGraph(t)
 	from.add(scale(t, "f", 5), caller(t, "outer", "f"))
