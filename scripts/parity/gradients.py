@@ -10,6 +10,7 @@ import cases_linalg  # noqa: F401
 import cases_lists  # noqa: F401
 import cases_math  # noqa: F401
 import cases_nn  # noqa: F401
+import cases_variants  # noqa: F401
 
 
 def main():
