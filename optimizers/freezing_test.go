@@ -31,11 +31,9 @@ var rules = map[string]func() trainer{
 type pair struct {
 	*bench
 	open               tf.Output // feeds the gate, 1 where it is not fed
-	trainable          bool      // of G
 	gw, gb, dw, db     *ops.Variable
 	fake, lossG, lossD tf.Output
 	meanG, meanD       *ops.Variable // moving averages, in UPDATE_OPS
-	boundary           func(p *pair, fake tf.Output) tf.Output
 }
 
 func newPair(t *testing.T, trainable bool, boundary func(p *pair, fake tf.Output) tf.Output) *pair {
@@ -327,4 +325,19 @@ func TestResumeEqualsUninterrupted(t *testing.T) {
 			assert.Equal(t, want, p.bits(all...))
 		})
 	}
+}
+
+// Behind a closed gate nothing runs, so nothing can fail either.
+func TestClosedGateComputesNothing(t *testing.T) {
+	b := newBench(t)
+	gate := b.Placeholder("gate", tf.Float, ops.Shape{})
+	x := b.vector("x", tf.Float, 0, 1)
+	strict := optimizers.Elementwise("strict", func(u *optimizers.Update) tf.Output {
+		return raw.CheckNumerics(u.Scope, u.Div(u.Grad, u.Var), "division by a weight")
+	})
+	train := b.apply(optimizers.Gated(strict, ops.Fed(gate)), b.dense(x, 1, 1))
+	b.start()
+	require.NoError(t, b.feed(train.Op, map[tf.Output]float32{gate: 0}))
+	require.ErrorContains(t, b.feed(train.Op, map[tf.Output]float32{gate: 1}), "division by a weight")
+	assert.Equal(t, []float64{0, 1}, b.value(x))
 }
