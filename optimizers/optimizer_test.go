@@ -179,6 +179,13 @@ func TestUpdatesSeeTheStepBefore(t *testing.T) {
 	for name, read := range map[string]func(u *optimizers.Update, v *ops.Variable) tf.Output{
 		"shared read":  func(u *optimizers.Update, v *ops.Variable) tf.Output { return v.Value() },
 		"its own read": func(u *optimizers.Update, v *ops.Variable) tf.Output { return v.Read(u.Scope) },
+		"a read that comes late": func(u *optimizers.Update, v *ops.Variable) tf.Output {
+			wait := u.Grad
+			for range 100 {
+				wait = raw.Identity(u.Scope, u.Neg(wait))
+			}
+			return v.Read(u.Scope.WithControl(wait.Op))
+		},
 		"gathered rows": func(u *optimizers.Update, v *ops.Variable) tf.Output {
 			return v.Gather(u.Scope, ops.Const(u.Scope, ops.Shape{2}, []int32{0, 1}))
 		},
@@ -188,12 +195,24 @@ func TestUpdatesSeeTheStepBefore(t *testing.T) {
 			x, y, z := b.vector("x", tf.Float, 1, 2), b.vector("y", tf.Float, 3, 4), b.vector("z", tf.Float, 5, 6)
 			next := map[*ops.Variable]*ops.Variable{x: y, y: z, z: x}
 			rotate := optimizers.Elementwise("rotate", func(u *optimizers.Update) tf.Output {
+				if u.Variable == x {
+					return next[x].Value() // x could change at once
+				}
 				return read(u, next[u.Variable])
 			})
-			train := b.apply(rotate, b.dense(x, 0, 0), b.dense(y, 0, 0), b.dense(z, 0, 0))
+			zeros := b.Placeholder("zeros", tf.Float, ops.Shape{2}) // nothing can be computed before the run
+			var grads []optimizers.Grad
+			for _, v := range []*ops.Variable{x, y, z} {
+				grads = append(grads, optimizers.Grad{Variable: v, Gradient: gradients.Gradient{Dense: zeros}})
+			}
+			train := b.apply(rotate, grads...)
 			b.start()
 			for i := range 50 {
-				b.run(train.Op)
+				fed, err := bridge.FromFlat(ops.Shape{2}, []float32{0, 0})
+				require.NoError(t, err)
+				_, err = b.sess.Call(t.Context(), bridge.Call{Feeds: []tf.Output{zeros}, Targets: []*tf.Operation{train.Op}}, fed)
+				require.NoError(t, err)
+				require.NoError(t, fed.Close())
 				got := b.fetch(x.Value(), y.Value(), z.Value())
 				want := [][]float64{{1, 2}, {3, 4}, {5, 6}}
 				require.Equal(t, slices.Concat(want[(i+1)%3:], want[:(i+1)%3]), got, "step %d", i)
