@@ -60,6 +60,9 @@ func NewSession(g *tf.Graph, c Config) (*Session, error) {
 	if layoutError != nil {
 		return nil, layoutError
 	}
+	if err := CheckVersion(); err != nil {
+		return nil, err
+	}
 	graph := cGraph(g)
 	if graph == nil {
 		return nil, invalid(op, "the graph is nil")

@@ -354,6 +354,40 @@ func TestUpdatesAreFound(t *testing.T) {
 	}
 }
 
+func TestUpdatesAreFoundInFunctionsThatCallEachOther(t *testing.T) {
+	// a loops over b, then updates; b loops over a. (TensorFlow itself overflows
+	// its stack on plain calls in a circle, so these are loops.)
+	call := func(name, callee string) *nodedef.NodeDef {
+		body := &attrvalue.AttrValue{Value: &attrvalue.AttrValue_Func{Func: &attrvalue.NameAttrList{Name: callee}}}
+		return &nodedef.NodeDef{Name: name, Op: "While", Input: []string{"v"}, Attr: map[string]*attrvalue.AttrValue{"cond": body, "body": body,
+			"T": {Value: &attrvalue.AttrValue_List{List: &attrvalue.AttrValue_ListValue{Type: []types.DataType{types.DataType_DT_RESOURCE}}}}}}
+	}
+	i64 := &attrvalue.AttrValue{Value: &attrvalue.AttrValue_Type{Type: types.DataType_DT_INT64}}
+	def := func(name string, nodes ...*nodedef.NodeDef) *function.FunctionDef {
+		return &function.FunctionDef{NodeDef: nodes, Signature: &opdef.OpDef{Name: name, IsStateful: true,
+			InputArg: []*opdef.OpDef_ArgDef{{Name: "v", Type: types.DataType_DT_RESOURCE}}}}
+	}
+	a := def("a", call("b", "b"),
+		&nodedef.NodeDef{Name: "one", Op: "Const", Attr: map[string]*attrvalue.AttrValue{"dtype": i64,
+			"value": {Value: &attrvalue.AttrValue_Tensor{Tensor: &tensorproto.TensorProto{Dtype: types.DataType_DT_INT64, Int64Val: []int64{1}}}}}},
+		&nodedef.NodeDef{Name: "add", Op: "AssignAddVariableOp", Input: []string{"v", "one:output:0"}, Attr: map[string]*attrvalue.AttrValue{"dtype": i64}})
+	g := newGraph(t)
+	_, err := bridge.AddFunctions(g.Graph, a, def("b", call("a", "a")), def("idle", call("idle", "idle")))
+	require.NoError(t, err)
+	v, _ := g.variable("v", constant(g, "zero", bridge.Shape{}, int64(0)))
+	s := g.session(bridge.Config{})
+	for name, want := range map[string]bool{"a": true, "b": true, "idle": false} {
+		op, err := bridge.AddOperation(g.Graph, bridge.OpSpec{Type: "While", Name: "loop_" + name, Inputs: []tf.Input{tf.OutputList{v}},
+			Attrs: []bridge.Attr{{Name: "cond", Value: bridge.Func{Name: name}}, {Name: "body", Value: bridge.Func{Name: name}}}})
+		require.NoError(t, err)
+		for range 2 {
+			step, err := s.Prepare(bridge.Call{Targets: []*tf.Operation{op}})
+			require.NoError(t, err)
+			require.Equal(t, want, step.Updates(), name)
+		}
+	}
+}
+
 func TestUpdatingOpTypes(t *testing.T) {
 	all, err := bridge.AllOps()
 	require.NoError(t, err)
@@ -457,6 +491,11 @@ func TestTimeLimits(t *testing.T) {
 		require.ErrorIs(t, err, context.Canceled)
 		require.ErrorIs(t, err, bridge.ErrCanceled)
 		stillGood(t)
+	})
+	t.Run("a deadline may be far away", func(t *testing.T) {
+		ctx, cancel := context.WithDeadline(t.Context(), time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC))
+		defer cancel()
+		require.NoError(t, s.Run(ctx, c.add))
 	})
 	t.Run("a nil context is the background", func(t *testing.T) {
 		var none context.Context

@@ -345,7 +345,7 @@ func (o *Outputs) arm() (tensors, bytes int64) {
 	for i, b := range f.buffers {
 		f.values[i].tensor = nil
 		switch {
-		case b.state.Load() == bufferIdle:
+		case b.state.Load() == bufferIdle: // closed is not enough: it may be about to be freed
 		case b.id == 0 && b.state.CompareAndSwap(bufferOpen, bufferIdle):
 			f.values[i].tensor = b.c
 			tensors++
@@ -392,6 +392,10 @@ func (step *Step) Run(ctx context.Context, feeds []*Tensor, out *Outputs) error 
 	runtime.KeepAlive(step)
 	return err
 }
+
+// longestLimit keeps a time limit, in milliseconds, from overflowing the clock
+// that TensorFlow adds it to. It is some 34 years.
+const longestLimit = 1 << 40
 
 func (p *preparedStep) run(ctx context.Context, feeds []*Tensor, out *Outputs) error {
 	const op = "Run"
@@ -443,7 +447,7 @@ func (p *preparedStep) run(ctx context.Context, feeds []*Tensor, out *Outputs) e
 		if left <= 0 {
 			return contextError(context.DeadlineExceeded, "before it began")
 		}
-		milliseconds = int64((left + time.Millisecond - 1) / time.Millisecond)
+		milliseconds = min(int64((left-1)/time.Millisecond)+1, longestLimit)
 	}
 	tensors, bytes := out.arm()
 	code := Code(C.sluice_run(out.frame.c, C.int64_t(milliseconds)))

@@ -29,11 +29,12 @@ type effects struct {
 	g         *tf.Graph
 	mu        sync.Mutex
 	opTypes   map[string]opEffect
-	functions map[string]bool // by name: does its body update a variable?
+	functions map[string]bool // by name: does a call of it update a variable?
 }
 
 type opEffect struct {
 	updates bool
+	call    bool     // the op type is a function's name
 	bodies  []string // attributes that name functions
 }
 
@@ -69,8 +70,9 @@ func (e *effects) updates(ops []*C.TF_Operation, fed map[C.TF_Output]bool) (bool
 			control = make([]*C.TF_Operation, max(int(waits), len(control)))
 			C.sluice_parents(op, &data[0], C.int(len(data)), &control[0], C.int(len(control)), &typ, &size, &waits)
 		}
-		effect := e.ofType(unsafe.String((*byte)(unsafe.Pointer(typ)), int(size)))
-		if effect.updates {
+		opType := unsafe.String((*byte)(unsafe.Pointer(typ)), int(size))
+		effect := e.ofType(opType)
+		if effect.updates || effect.call && e.functionUpdates(opType) {
 			return true, nil
 		}
 		for _, attr := range effect.bodies {
@@ -105,8 +107,7 @@ func (e *effects) ofType(opType string) opEffect {
 			}
 		}
 	} else {
-		// An op type that is a function's name is a call of it.
-		effect.updates = e.functionUpdates(opType)
+		effect.call = true
 	}
 	e.opTypes[opType] = effect
 	return effect
@@ -121,43 +122,81 @@ func (e *effects) bodyUpdates(op *C.TF_Operation, attr string) (bool, error) {
 	if err := proto.Unmarshal(raw, &value); err != nil {
 		return false, Errorf(Internal, "Prepare", "attribute %s of %s: %w", attr, wrapOp(op, e.g).Name(), err)
 	}
-	return e.valueUpdates(&value), nil
-}
-
-func (e *effects) valueUpdates(v *attrvalue.AttrValue) bool {
-	if f := v.GetFunc(); f != nil && e.functionUpdates(f.GetName()) {
-		return true
-	}
-	for _, f := range v.GetList().GetFunc() {
-		if e.functionUpdates(f.GetName()) {
-			return true
+	for _, name := range functionsIn(&value) {
+		if e.functionUpdates(name) {
+			return true, nil
 		}
 	}
-	return false
+	return false, nil
+}
+
+// functionsIn names the functions that an attribute has.
+func functionsIn(v *attrvalue.AttrValue) []string {
+	var names []string
+	if f := v.GetFunc(); f != nil {
+		names = append(names, f.GetName())
+	}
+	for _, f := range v.GetList().GetFunc() {
+		names = append(names, f.GetName())
+	}
+	return names
 }
 
 func (e *effects) functionUpdates(name string) bool {
 	if known, ok := e.functions[name]; ok {
 		return known
 	}
+	seen := map[string]bool{}
+	found, complete := e.search(name, seen)
+	switch {
+	case found:
+		e.functions[name] = true
+	case complete:
+		// None of those that it calls updates anything either.
+		for name := range seen {
+			e.functions[name] = false
+		}
+	}
+	return found
+}
+
+// search looks for an update in a function and those that it calls, which may
+// call each other. complete is false where one of them is not in the library, to
+// which it may be added later.
+func (e *effects) search(name string, seen map[string]bool) (found, complete bool) {
+	if seen[name] {
+		return false, true
+	}
+	if known, ok := e.functions[name]; ok {
+		return known, true
+	}
 	def := e.find(name)
 	if def == nil {
-		return false // may be added later: not remembered
+		return false, false
 	}
-	e.functions[name] = false // a recursive call adds nothing
+	seen[name] = true
+	complete = true
 	for _, node := range def.GetNodeDef() {
-		if e.ofType(node.GetOp()).updates {
-			e.functions[name] = true
-			return true
+		effect := e.ofType(node.GetOp())
+		if effect.updates {
+			return true, true
+		}
+		var calls []string
+		if effect.call {
+			calls = append(calls, node.GetOp())
 		}
 		for _, v := range node.GetAttr() {
-			if e.valueUpdates(v) {
-				e.functions[name] = true
-				return true
+			calls = append(calls, functionsIn(v)...)
+		}
+		for _, call := range calls {
+			found, known := e.search(call, seen)
+			if found {
+				return true, true
 			}
+			complete = complete && known
 		}
 	}
-	return false
+	return false, complete
 }
 
 // find reads a function from the graph's library.
@@ -174,13 +213,7 @@ func (e *effects) find(name string) *function.FunctionDef {
 	var def *function.FunctionDef
 	for _, f := range all[:max(n, 0)] {
 		if def == nil && C.GoString(C.TF_FunctionName(f)) == name {
-			buffer := C.TF_NewBuffer()
-			C.TF_FunctionToFunctionDef(f, buffer, status)
-			found := new(function.FunctionDef)
-			if C.TF_GetCode(status) == C.TF_OK && proto.Unmarshal(unsafe.Slice((*byte)(buffer.data), buffer.length), found) == nil {
-				def = found
-			}
-			C.TF_DeleteBuffer(buffer)
+			def, _ = functionDef(f) // unreadable is as good as missing
 		}
 		C.TF_DeleteFunction(f)
 	}
