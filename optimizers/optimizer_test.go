@@ -180,11 +180,12 @@ func TestUpdatesSeeTheStepBefore(t *testing.T) {
 		"shared read":  func(u *optimizers.Update, v *ops.Variable) tf.Output { return v.Value() },
 		"its own read": func(u *optimizers.Update, v *ops.Variable) tf.Output { return v.Read(u.Scope) },
 		"a read that comes late": func(u *optimizers.Update, v *ops.Variable) tf.Output {
-			wait := u.Grad
+			wait := u.Grad // zeros
 			for range 100 {
-				wait = raw.Identity(u.Scope, u.Neg(wait))
+				wait = u.Tanh(wait)
 			}
-			return v.Read(u.Scope.WithControl(wait.Op))
+			rows := u.Add(wait, ops.Const(u.Scope, ops.Shape{2}, []float32{0, 1}))
+			return v.Gather(u.Scope, ops.Cast(u.Scope, rows, tf.Int32))
 		},
 		"gathered rows": func(u *optimizers.Update, v *ops.Variable) tf.Output {
 			return v.Gather(u.Scope, ops.Const(u.Scope, ops.Shape{2}, []int32{0, 1}))
