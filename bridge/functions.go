@@ -6,6 +6,7 @@ import "C"
 
 import (
 	"fmt"
+	"maps"
 	"regexp"
 	"runtime"
 	"slices"
@@ -323,6 +324,9 @@ func freshNames(present map[string]*function.FunctionDef, defs []*function.Funct
 		}
 		given[name], taken[name] = true, true
 	}
+	if circle := findCircle(present, defs); circle != nil {
+		return nil, invalid("AddFunctions", "functions call each other in a circle, which has no end: %s", strings.Join(circle, " calls "))
+	}
 	var renamed map[string]string
 	rename := func(name string) {
 		if renamed == nil {
@@ -356,6 +360,50 @@ func freshNames(present map[string]*function.FunctionDef, defs []*function.Funct
 		}
 	}
 	return renamed, nil
+}
+
+// findCircle is a way from a function of defs along its calls back to itself, nil
+// when there is none. TensorFlow follows such calls, when a node that makes one
+// is added, until its stack overflows. Only calls that are always made count: a
+// branch of an If may well call the function that it is in.
+func findCircle(present map[string]*function.FunctionDef, defs []*function.FunctionDef) []string {
+	all := make(map[string]*function.FunctionDef, len(present)+len(defs))
+	maps.Copy(all, present)
+	for _, def := range defs {
+		all[def.Signature.Name] = def
+	}
+	done := make(map[string]bool, len(all))
+	var way []string
+	var follow func(name string) bool
+	follow = func(name string) bool {
+		def := all[name]
+		if def == nil || done[name] {
+			return false
+		}
+		if i := slices.Index(way, name); i >= 0 {
+			way = append(way[i:], name)
+			return true
+		}
+		way = append(way, name)
+		for _, node := range def.NodeDef {
+			callee := node.GetOp()
+			if callee == "PartitionedCall" || callee == "StatefulPartitionedCall" {
+				callee = node.GetAttr()["f"].GetFunc().GetName()
+			}
+			if follow(callee) {
+				return true
+			}
+		}
+		way = way[:len(way)-1]
+		done[name] = true
+		return false
+	}
+	for _, def := range defs {
+		if follow(def.Signature.Name) {
+			return way
+		}
+	}
+	return nil
 }
 
 // renameInFunction gives a function and those that it calls their new names. It

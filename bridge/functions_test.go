@@ -5,9 +5,11 @@ import (
 
 	tf "github.com/galeone/tensorflow/tensorflow/go"
 	function "github.com/galeone/tensorflow/tensorflow/go/core/framework/function_go_proto"
+	graphdef "github.com/galeone/tensorflow/tensorflow/go/core/framework/graph_go_proto"
 	"github.com/sluice-ml/sluice/bridge"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/proto"
 )
 
 func makeFunction(t testing.TB, g testGraph, spec bridge.FunctionSpec) *function.FunctionDef {
@@ -341,4 +343,26 @@ func TestToFunctionRefuses(t *testing.T) {
 		assert.ErrorIs(t, err, bridge.ErrInvalidArgument)
 	}
 	assert.Empty(t, g.functions())
+}
+
+func TestCallsInACircleAreRefused(t *testing.T) {
+	for name, defs := range map[string][]*function.FunctionDef{
+		"itself":  {caller(t, "self", "self")},
+		"another": {caller(t, "there", "back"), caller(t, "back", "there")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newGraph(t)
+			_, err := bridge.AddFunctions(g.Graph, defs...)
+			require.ErrorIs(t, err, bridge.ErrInvalidArgument)
+			require.ErrorContains(t, err, "in a circle")
+
+			def, err := proto.Marshal(&graphdef.GraphDef{Library: &function.FunctionDefLibrary{Function: defs}})
+			require.NoError(t, err)
+			_, err = bridge.Import(g.Graph, def, bridge.ImportOptions{})
+			require.ErrorContains(t, err, "in a circle")
+			left, err := bridge.Functions(g.Graph)
+			require.NoError(t, err)
+			require.Empty(t, left)
+		})
+	}
 }
