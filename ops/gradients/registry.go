@@ -35,16 +35,17 @@ var registry = struct {
 // tf.RegisterGradient does. The inputs listed as opaque never receive a
 // gradient, whatever their dtype, so what lies only behind them needs no
 // gradient function. Registering a type again replaces it, which lets a
-// program correct a gradient of this package. An empty name or a nil function
-// panics: registration is for init functions.
-func Register(opType string, f Func, opaque ...int) {
+// program correct a gradient of this package. An empty name or a nil function is
+// an error; [RegisterNone] is for types without a gradient.
+func Register(opType string, f Func, opaque ...int) error {
 	if opType == "" || f == nil {
-		panic(fmt.Sprintf("gradients.Register(%q): the operation type and its function are both needed", opType))
+		return fmt.Errorf("gradients.Register(%q): the operation type and its function are both needed", opType)
 	}
 	registry.Lock()
 	defer registry.Unlock()
 	e := registry.entries[opType]
 	registry.entries[opType] = entry{grad: f, opaque: opaque, check: e.check}
+	return nil
 }
 
 // RegisterNone states that operations of these types are not differentiable:
