@@ -196,7 +196,13 @@ func (o *Optimizer) apply(g *ops.Graph, grads []Grad, vars []*ops.Variable, befo
 }
 
 // check is what can be said of the settings before anything is added.
-func (o *Optimizer) check(vars []*ops.Variable) error {
+// A rule that panics when it is asked is an error.
+func (o *Optimizer) check(vars []*ops.Variable) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("the rule %T panicked: %v", o.Rule, p)
+		}
+	}()
 	if o == nil || o.Rule == nil {
 		return errNoRule
 	}
@@ -216,6 +222,7 @@ func (o *Optimizer) check(vars []*ops.Variable) error {
 			return fmt.Errorf("%s: %w", o.name(), err)
 		}
 	}
+	_ = o.name() // asked here, where a panic in it is caught
 	for _, rule := range o.rules() {
 		if rule == nil {
 			return fmt.Errorf("%s: %w", o.name(), errNoRule)

@@ -335,6 +335,31 @@ func TestRulesThatFail(t *testing.T) {
 	}
 }
 
+// rude panics when it is asked for its name or to check.
+type rude struct {
+	optimizers.Rule
+	name func() string
+}
+
+func (r rude) Name() string                { return r.name() }
+func (r rude) Check([]*ops.Variable) error { panic("checked") }
+
+func TestRulesThatPanicWhenAskedAreErrors(t *testing.T) {
+	inner := optimizers.NewGradientDescent(.1)
+	for want, name := range map[string]func() string{"named": func() string { panic("named") }, "checked": func() string { return "rude" }} {
+		b := newBench(t)
+		v := b.vector("w", tf.Float, 1, 2)
+		o := &optimizers.Optimizer{Rule: rude{inner.Rule, name}}
+		grads := []optimizers.Grad{b.dense(v, 1, 1)}
+		nodes := bridge.NumOperations(b.TF())
+		_, err := o.ApplyGradients(grads)
+		require.ErrorContains(t, err, want)
+		_, err = o.Minimize(v.Value(), []*ops.Variable{v})
+		require.ErrorContains(t, err, want)
+		require.Equal(t, nodes, bridge.NumOperations(b.TF()), "nothing is added")
+	}
+}
+
 func TestNamesAsInPython(t *testing.T) {
 	b := newBench(t)
 	w, other := b.vector("net/w", tf.Float, 1), b.vector("net/b", tf.Float, 1)
