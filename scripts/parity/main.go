@@ -22,6 +22,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/sluice-ml/sluice/internal/python"
 )
 
 // A Section is one key of the report. It lives in a Go file of its own,
@@ -93,7 +95,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) (int, error) {
 	if err != nil {
 		return 1, err
 	}
-	python, err := findPython()
+	interpreter, err := python.Interpreter()
 	if err != nil {
 		return 1, err
 	}
@@ -111,7 +113,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) (int, error) {
 	} else {
 		defer os.RemoveAll(dir)
 	}
-	h := &Harness{Root: root, Dir: dir, python: python, Progress: newProgress(os.Stderr)}
+	h := &Harness{Root: root, Dir: dir, python: interpreter, Progress: newProgress(os.Stderr)}
 	if *pattern != "" {
 		if h.Filter, err = regexp.Compile(*pattern); err != nil {
 			return 2, fmt.Errorf("-run: %w", err)

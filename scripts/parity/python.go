@@ -20,23 +20,6 @@ import (
 	"github.com/sluice-ml/sluice/bridge"
 )
 
-// findPython is $SLUICE_PYTHON, or the interpreter of the environment that
-// cmd/libtensorflow made.
-func findPython() (string, error) {
-	python := os.Getenv("SLUICE_PYTHON")
-	if python == "" {
-		cache, err := os.UserCacheDir()
-		if err != nil {
-			return "", err
-		}
-		python = filepath.Join(cache, "sluice", "tensorflow-cpu-2.21.0", "venv", "bin", "python")
-	}
-	if _, err := os.Stat(python); err != nil {
-		return "", fmt.Errorf("no Python at %s: run `go run ./cmd/libtensorflow install --with scripts/parity/requirements.txt`, or set SLUICE_PYTHON to one that has tensorflow 2.21", python)
-	}
-	return python, nil
-}
-
 // Python runs scripts/parity/<module>.py with -out <Dir>/<module> and what else
 // is given, and returns what it recorded. Lines of the form "@ done total what"
 // on its standard output move the progress line; a non-zero exit is an error
