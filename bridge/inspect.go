@@ -266,27 +266,31 @@ func opLabel(op *tf.Operation) string { return nodeLabel(op.Type(), op.Name()) }
 
 // HasAttr says whether op has the attribute.
 func HasAttr(op *tf.Operation, name string) bool {
-	_, err := RawAttr(op, name)
-	return err == nil
+	_, found := attrProto(op, name)
+	return found
 }
 
 // RawAttr returns an attribute of op as it is, ready to be given to another
 // operation (TF_OperationGetAttrValueProto).
 func RawAttr(op *tf.Operation, name string) (AttrProto, error) {
-	c := cOp(op)
-	if c == nil {
+	if cOp(op) == nil {
 		return nil, nilOp("attribute " + name)
 	}
-	missing := func() error {
-		all, _ := Attrs(op)
-		names := make([]string, len(all))
-		for i, attr := range all {
-			names[i] = attr.Name
-		}
-		return Errorf(NotFound, opLabel(op), "no attribute %q; it has %s", name, strings.Join(names, ", "))
+	if value, found := attrProto(op, name); found {
+		return value, nil
 	}
-	if strings.IndexByte(name, 0) >= 0 {
-		return nil, missing()
+	all, _ := Attrs(op)
+	names := make([]string, len(all))
+	for i, attr := range all {
+		names[i] = attr.Name
+	}
+	return nil, Errorf(NotFound, opLabel(op), "no attribute %q; it has %s", name, strings.Join(names, ", "))
+}
+
+func attrProto(op *tf.Operation, name string) (value AttrProto, found bool) {
+	c := cOp(op)
+	if c == nil || strings.IndexByte(name, 0) >= 0 {
+		return nil, false
 	}
 	cname := C.CString(name)
 	defer C.free(unsafe.Pointer(cname))
@@ -295,11 +299,11 @@ func RawAttr(op *tf.Operation, name string) (AttrProto, error) {
 	status := C.TF_NewStatus()
 	defer C.TF_DeleteStatus(status)
 	C.TF_OperationGetAttrValueProto(c, cname, buffer, status)
-	if C.TF_GetCode(status) != C.TF_OK {
-		return nil, missing()
-	}
 	runtime.KeepAlive(op)
-	return append(AttrProto{}, bufferBytes(buffer)...), nil
+	if C.TF_GetCode(status) != C.TF_OK {
+		return nil, false
+	}
+	return append(AttrProto{}, bufferBytes(buffer)...), true
 }
 
 // Attrs returns all attributes of op, each Value an AttrProto, by name.
