@@ -41,5 +41,7 @@
 //
 // TensorFlow's own log goes to standard error; the environment variable
 // TF_CPP_MIN_LOG_LEVEL, read when the program starts, sets what it says (2:
-// errors alone).
+// errors alone). Two lines on oneDNN come before TensorFlow has read it; only
+// TF_ENABLE_ONEDNN_OPTS=0 stops them, which uses other kernels and so changes
+// the last digits of results.
 package bridge

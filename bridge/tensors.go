@@ -434,7 +434,7 @@ func (b *buffer) bytes() []byte {
 
 func checkElement[T Element](op string, b *buffer) error {
 	if want := DTypeOf[T](); b.dt != want {
-		return invalid(op, "the tensor's elements are %s, not %s (%T)", DTypeName(b.dt), DTypeName(want), *new(T))
+		return invalid(op, "the tensor's elements are %s, not %s", DTypeName(b.dt), DTypeName(want))
 	}
 	return nil
 }

@@ -23,7 +23,8 @@ import (
 // gradient and of the slots are touched. (Keras squares duplicate rows before
 // it sums them; here they are summed first.)
 //
-// The slots are "m" and "v".
+// The slots are "m" and "v" for [Optimizer.Slot]; as variables they are called
+// as in tf.compat.v1, "net/w/Adam" and "net/w/Adam_1".
 type Adam struct {
 	Optimizer
 	Beta1, Beta2, Epsilon ops.Hyperparameter

@@ -157,7 +157,7 @@ func outputName(t tf.Output) string { return fmt.Sprintf("%s:%d", t.Op.Name(), t
 // checkVariables says why these can't be trained together.
 func checkVariables(vars []*ops.Variable) error {
 	if len(vars) == 0 {
-		return errors.New("no variables to optimize")
+		return errors.New("no variables to optimize: the list is empty, as Graph.Trainable's is for a path that no trainable variable has")
 	}
 	seen := make(map[*ops.Variable]bool, len(vars))
 	for i, v := range vars {

@@ -128,6 +128,9 @@ func (o *Optimizer) ApplyGradients(grads []Grad, before ...*tf.Operation) (*Trai
 		train = o.apply(g, present, vars, before)
 		return nil
 	})
+	if err != nil && o.LearningRate() == nil && strings.Contains(err.Error(), "zero tf.Output") {
+		return nil, fmt.Errorf("%s: %w (the optimizer has no Rate, so u.Rate is the zero tf.Output)", o.name(), err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", o.name(), err)
 	}

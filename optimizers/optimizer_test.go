@@ -318,7 +318,7 @@ func TestRulesThatFail(t *testing.T) {
 	}{
 		"panic":            {func(*optimizers.Update) tf.Output { panic("as tfgo does") }, "as tfgo does"},
 		"no tensor":        {func(*optimizers.Update) tf.Output { return tf.Output{} }, `the new value of "w" is no tensor`},
-		"rate that is not": {func(u *optimizers.Update) tf.Output { return u.Mul(u.Rate, u.Grad) }, "Mul"},
+		"rate that is not": {func(u *optimizers.Update) tf.Output { return u.Mul(u.Rate, u.Grad) }, "the optimizer has no Rate"},
 		"another shape":    {func(u *optimizers.Update) tf.Output { return u.Constant(1) }, "wanted shape [2]"},
 		"another dtype":    {func(u *optimizers.Update) tf.Output { return ops.Cast(u.Scope, u.Var, tf.Double) }, "wanted dtype float"},
 		"slot not made": {func(u *optimizers.Update) tf.Output {

@@ -71,6 +71,14 @@ type Wrapper interface {
 //	})
 //	rule.Rate = schedules.ExponentialDecay{Initial: 0.1, Steps: 1000, Rate: 0.96}
 //
+// What a formula remembers from step to step it keeps in slots:
+//
+//	rule := optimizers.Elementwise("momentum", func(u *optimizers.Update) tf.Output {
+//		m := u.Add(u.Mul(u.Constant(0.9), u.Slot("momentum", ops.Zeros())), u.Grad)
+//		u.SetSlot("momentum", m)
+//		return u.Sub(u.Var, u.Mul(u.Rate, m))
+//	})
+//
 // Without a Rate, u.Rate is the zero Output and the formula must not use it.
 func Elementwise(name string, formula func(u *Update) tf.Output) *Optimizer {
 	return &Optimizer{Rule: &elementwise{name: name, formula: formula}}

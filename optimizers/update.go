@@ -159,11 +159,7 @@ func (u *Update) Assign(value tf.Output) { u.store(u.Variable, value) }
 func (u *Update) store(v *ops.Variable, value tf.Output) {
 	if value.Op == nil {
 		if u.Scope.Err() == nil {
-			hint := ""
-			if u.Apply.rate == nil {
-				hint = " (the optimizer has no Rate, so u.Rate is empty)"
-			}
-			u.Scope.Fail(fmt.Errorf("the new value of %q is no tensor%s", v.Name(), hint))
+			u.Scope.Fail(fmt.Errorf("the new value of %q is no tensor", v.Name()))
 		}
 		return
 	}

@@ -30,12 +30,12 @@ func demoCommand() *cobra.Command {
 Into the output folder go pictures (accuracy, phases, generated, recognized and losses.png)
 and, last, summary.json. A summary.json of an earlier run is removed at the start, so that
 one that is there belongs to the pictures beside it. Other files are left alone.
-The same seed and epochs give the same numbers. Ctrl-C ends it within a second, says what
-was saved, and exits with 130.`,
+The same seed and epochs give the same numbers on the same kind of processor.
+Ctrl-C ends it within a second, says what was saved, and exits with 130.`,
 		Example: `  sluice demo
   sluice demo --out /tmp/digits --seed 7
   sluice demo --json | jq .accuracy`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(command *cobra.Command, _ []string) error {
 			if options.Epochs < 1 {
 				return fmt.Errorf("%w: --epochs is %d, expected 1 or more", errUsage, options.Epochs)

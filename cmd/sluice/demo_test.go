@@ -51,7 +51,7 @@ func TestDemo(t *testing.T) {
 	}{
 		"no epochs":      {[]string{"--epochs", "0"}, "--epochs is 0, expected 1 or more"},
 		"no folder":      {[]string{"--out", ""}, "--out is empty, expected a folder"},
-		"an argument":    {[]string{"digits"}, `unknown command "digits"`},
+		"an argument":    {[]string{"digits"}, "takes no arguments"},
 		"a seed of text": {[]string{"--seed", "seven"}, `invalid argument "seven"`},
 	} {
 		t.Run(name, func(t *testing.T) {

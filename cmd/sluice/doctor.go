@@ -74,7 +74,7 @@ whose libtensorflow is missing altogether does not start; for that there is
   go run github.com/sluice-ml/sluice/cmd/libtensorflow check`,
 		Example: `  sluice doctor
   sluice doctor --json | jq .library.version`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		RunE: func(command *cobra.Command, _ []string) error {
 			return lookAround(command.Context()).report(command.OutOrStdout(), asJSON)
 		},

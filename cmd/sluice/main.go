@@ -1,4 +1,4 @@
-// Command sluice looks at, runs and trains TensorFlow models from a shell.
+// Command sluice trains TensorFlow models from a shell.
 //
 // Every verb keeps to one convention: the answer goes to standard output, as
 // one JSON document with --json; progress and errors go to standard error. The
@@ -13,6 +13,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -34,6 +35,14 @@ func verbs() []*cobra.Command {
 	}
 }
 
+// noArguments is the check of a verb that takes flags alone.
+func noArguments(_ *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("takes no arguments, got %q", args)
+	}
+	return nil
+}
+
 // errReported is a failure that a verb has told about in its answer: the exit
 // status says it, and nothing is printed besides.
 var errReported = errors.New("reported")
@@ -49,12 +58,22 @@ func main() {
 	os.Exit(code)
 }
 
+// version is the module's, as the go command stamped it.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	return info.Main.Version
+}
+
 // run is main without the process: it answers the exit code.
 func run(ctx context.Context, verbs []*cobra.Command, args []string, stdout, stderr io.Writer) int {
 	root := &cobra.Command{
-		Use:   "sluice",
-		Short: "Train, run and look at TensorFlow models, with no Python in the process",
-		Long: `sluice trains, runs and looks at TensorFlow models, with no Python in the process.
+		Use:     "sluice",
+		Short:   "Train TensorFlow models, with no Python in the process",
+		Version: version(),
+		Long: `sluice trains TensorFlow models, with no Python in the process.
 
 The answer of every verb goes to standard output (with --json as one JSON
 document), progress and errors to standard error. Exit status: 0 done, 1 failed,
