@@ -19,6 +19,34 @@ static void abandon(TF_OperationDescription* description) {
   TF_DeleteStatus(status);
 }
 
+// An output that is known to have more elements than 64 bits can count, such as
+// Fill([2^40, 2^40], 1), is accepted by TensorFlow and aborts the process when a
+// run folds constants.
+static void check_sizes(TF_Graph* graph, TF_Operation* op, TF_Status* status) {
+  enum { kDims = 254 };
+  int64_t dims[kDims];
+  int outputs = TF_OperationNumOutputs(op);
+  for (int i = 0; i < outputs; i++) {
+    TF_Output out = {op, i};
+    int rank = TF_GraphGetTensorNumDims(graph, out, status);
+    if (TF_GetCode(status) != TF_OK) return;
+    if (rank < 2 || rank > kDims) continue;
+    TF_GraphGetTensorShape(graph, out, dims, rank, status);
+    if (TF_GetCode(status) != TF_OK) return;
+    int64_t elements = 1;
+    int overflow = 0, empty_or_unknown = 0;
+    for (int d = 0; d < rank; d++) {
+      if (dims[d] <= 0) empty_or_unknown = 1;
+      else overflow |= __builtin_mul_overflow(elements, dims[d], &elements);
+    }
+    if (overflow && !empty_or_unknown) {
+      TF_SetStatus(status, TF_INVALID_ARGUMENT,
+                   "an output would have more elements than 64 bits can count; the node stays in the graph, unusable");
+      return;
+    }
+  }
+}
+
 sluice_added sluice_add_operation(TF_Graph* graph, const uint64_t* at) {
   size_t length;
   const char* type = next_string(&at, &length);
@@ -62,6 +90,8 @@ sluice_added sluice_add_operation(TF_Graph* graph, const uint64_t* at) {
   }
 
   TF_Operation* op = TF_FinishOperation(description, status);
+  if (TF_GetCode(status) != TF_OK) return (sluice_added){NULL, status};
+  check_sizes(graph, op, status);
   if (TF_GetCode(status) != TF_OK) return (sluice_added){NULL, status};
   TF_DeleteStatus(status);
   return (sluice_added){op, NULL};

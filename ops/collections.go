@@ -38,6 +38,9 @@ func (g *Graph) AddToCollection(key string, item any) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.collections == nil {
+		return // a zero Graph, which Err tells of
+	}
 	g.collections[key] = append(g.collections[key], item)
 }
 

@@ -114,8 +114,8 @@ func (g *Graph) Seed() int64 {
 // none. It also finds what went wrong in the scopes that Op handed out to tfgo
 // and the binding. It is a [*BuildError].
 func (g *Graph) Err() error {
-	if g == nil {
-		return fmt.Errorf("the graph is nil")
+	if g == nil || g.rootScope == nil {
+		return fmt.Errorf("the graph is nil, or was not made by NewGraph or FromTF")
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()

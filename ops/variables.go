@@ -391,6 +391,9 @@ func (g *Graph) Init() *tf.Operation {
 		return init
 	}
 	init = g.InitOf(vars...)
+	if init == nil {
+		return nil // Err says why
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.inits[len(vars)] = init

@@ -2,6 +2,7 @@ package optimizers
 
 import (
 	"errors"
+	"reflect"
 
 	tf "github.com/galeone/tensorflow/tensorflow/go"
 
@@ -20,6 +21,9 @@ import (
 // To close a gate on part of a forward graph instead, see [ops.Gate]: there
 // the variables get a zero gradient, and slots and decay go on.
 func Gated(rule Rule, open ops.Hyperparameter) *Optimizer {
+	if v := reflect.ValueOf(rule); v.Kind() == reflect.Pointer && v.IsNil() {
+		return &Optimizer{} // which has no rule, as its first use says
+	}
 	return &Optimizer{Rule: &gated{inner: rule, open: open}}
 }
 

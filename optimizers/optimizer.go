@@ -209,6 +209,9 @@ func (o *Optimizer) check(vars []*ops.Variable) (err error) {
 	if o == nil || o.Rule == nil {
 		return errNoRule
 	}
+	if len(o.rules()) == deepest {
+		return errors.New("the optimizer wraps itself, or is wrapped a hundred times")
+	}
 	if err := checkVariables(vars); err != nil {
 		return err
 	}
@@ -242,9 +245,12 @@ func (o *Optimizer) check(vars []*ops.Variable) (err error) {
 // Unwrap is the Rule.
 func (o *Optimizer) Unwrap() Rule { return o.Rule }
 
+// deepest is how many rules may be around each other; one that wraps itself has
+// no end.
+const deepest = 100
+
 // rules are the rule, the one it wraps, and so on.
 func (o *Optimizer) rules() []Rule {
-	const deepest = 100 // a rule that wraps itself has no end
 	var rules []Rule
 	for rule := o.Rule; len(rules) < deepest; {
 		rules = append(rules, rule)

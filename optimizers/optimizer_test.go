@@ -360,6 +360,17 @@ func TestRulesThatPanicWhenAskedAreErrors(t *testing.T) {
 	}
 }
 
+func TestOptimizersThatWrapThemselvesAreErrors(t *testing.T) {
+	b := newBench(t)
+	v := b.vector("w", tf.Float, 1, 2)
+	loop := &optimizers.Optimizer{Rate: optimizers.Value(1)}
+	loop.Rule = loop
+	_, err := loop.Minimize(v.Value(), []*ops.Variable{v})
+	require.ErrorContains(t, err, "wraps itself")
+	_, err = optimizers.Gated((*optimizers.Adam)(nil), optimizers.Value(1)).Minimize(v.Value(), []*ops.Variable{v})
+	require.ErrorContains(t, err, "no rule")
+}
+
 func TestNamesAsInPython(t *testing.T) {
 	b := newBench(t)
 	w, other := b.vector("net/w", tf.Float, 1), b.vector("net/b", tf.Float, 1)
