@@ -217,7 +217,9 @@ func (s *stories) steps(ctx context.Context, m *model) ([]form, error) {
 			return nil, err
 		}
 		forms = append(forms, timed(config.name, step.run))
-		s.steady = step
+		if s.steady.step == nil {
+			s.steady = step // the first: the small training step, as it comes
+		}
 	}
 	return forms, nil
 }

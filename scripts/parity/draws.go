@@ -53,19 +53,8 @@ func drawSection(ctx context.Context, h *Harness) (Result, error) {
 	reports := map[string]*opReport{}
 	for i, c := range cases {
 		h.Progress.At("cases", i, len(cases))
-		report := reports[c.What]
-		if report == nil {
-			report = &opReport{OK: true}
-			reports[c.What] = report
-		}
-		result.Cases++
-		report.Cases++
 		worst, err := c.check(ctx, rec)
-		report.Worst = max(report.Worst, worst)
-		if err != nil {
-			report.OK = false
-			result.Failures = append(result.Failures, c.Name+": "+err.Error())
-		}
+		result.count(reports, c.What, c.Name, worst, err)
 	}
 	result.Report = reports
 	return result, nil

@@ -72,20 +72,9 @@ func lossSection(ctx context.Context, h *Harness) (Result, error) {
 	losses := map[string]*opReport{}
 	for i, c := range cases {
 		h.Progress.At("cases", i, len(cases))
-		report := losses[c.Loss]
-		if report == nil {
-			report = &opReport{OK: true}
-			losses[c.Loss] = report
-		}
-		_, report.Loose = lossTolerance(c.Loss, c.Value.DType)
-		result.Cases++
-		report.Cases++
 		worst, err := c.check(ctx, rec)
-		report.Worst = max(report.Worst, worst)
-		if err != nil {
-			report.OK = false
-			result.Failures = append(result.Failures, c.Name+": "+err.Error())
-		}
+		entry := result.count(losses, c.Loss, c.Name, worst, err)
+		_, entry.Loose = lossTolerance(c.Loss, c.Value.DType)
 	}
 	result.Report = losses
 	return result, nil

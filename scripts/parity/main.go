@@ -44,6 +44,24 @@ type Result struct {
 	Notes    []string // one line each, worth reading, not failing
 }
 
+// count adds a case's outcome to the result and to the entry of what it is a
+// case of, which it returns.
+func (r *Result) count(entries map[string]*opReport, of, name string, worst float64, err error) *opReport {
+	entry := entries[of]
+	if entry == nil {
+		entry = &opReport{OK: true}
+		entries[of] = entry
+	}
+	r.Cases++
+	entry.Cases++
+	entry.Worst = max(entry.Worst, worst)
+	if err != nil {
+		entry.OK = false
+		r.Failures = append(r.Failures, name+": "+err.Error())
+	}
+	return entry
+}
+
 var sections []Section
 
 func register(name string, run func(ctx context.Context, h *Harness) (Result, error)) {
