@@ -92,9 +92,9 @@ const long = 1024
 // The kernel of FloorMod calls fmod for each element and takes as long as the
 // rest of a training step together. What replaces it in long variables runs in
 // vector instructions: with k = floor(w/b) the result is w - k·b, where b is
-// split into two numbers of half its digits, so that both products are exact as
-// long as |k| has no more digits than they lack: 2^12 laps in float32, 2^26 in
-// float64. It then is what FloorMod gives, or its neighbour. Beyond, it is as
+// split into two numbers of half its digits (a b as short as 5 is the first of
+// them alone), so that both products are exact as long as |k| has no more digits
+// than they lack: 2^12 laps in float32, 2^26 in float64. It then is what FloorMod gives, or its neighbour. Beyond, it is as
 // good as w, whose own digits no longer resolve the circle.
 func wrap(u *Update, w tf.Output, modulus float64) tf.Output {
 	b, edge, _ := circle(modulus, u.DType)
@@ -112,7 +112,10 @@ func wrap(u *Update, w tf.Output, modulus float64) tf.Output {
 		upper = float64(math.Float32frombits(math.Float32bits(float32(b)) &^ (1<<12 - 1)))
 	}
 	k := u.Floor(u.Div(w, u.Constant(b)))
-	w = u.Sub(u.Sub(w, u.Mul(k, u.Constant(upper))), u.Mul(k, u.Constant(b-upper)))
+	w = u.Sub(w, u.Mul(k, u.Constant(upper)))
+	if lower := b - upper; lower != 0 {
+		w = u.Sub(w, u.Mul(k, u.Constant(lower)))
+	}
 	return raw.ClipByValue(u.Scope, w, u.Constant(low), u.Constant(high))
 }
 
