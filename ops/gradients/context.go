@@ -52,6 +52,7 @@ type shared struct {
 	shapes map[shapeKey]tf.Output
 	static map[bridge.OutputKey]bridge.Shape
 	ints   map[bridge.OutputKey][]int64
+	source string // names this computation to TensorArrays
 }
 
 type shapeKey struct {

@@ -15,7 +15,7 @@ func init() {
 	same := func(c *Context) []Gradient { return c.Grads }
 	for _, name := range []string{
 		"Identity", "RefIdentity", "EnsureShape", "PlaceholderWithDefault", "Snapshot",
-		"DebugGradientIdentity", "DebugIdentity", "DebugIdentityV2",
+		"DebugGradientIdentity", "DebugGradientRefIdentity", "DebugIdentity", "DebugIdentityV2",
 	} {
 		Register(name, same)
 	}

@@ -167,6 +167,13 @@ var equivalents = map[string]string{
 	"Bincount":                         "UnsortedSegmentSum",
 	"DenseBincount":                    "UnsortedSegmentSum",
 	"Mod":                              "FloorMod",
+	"QuantizeAndDequantize":            "QuantizeAndDequantizeV2",
+	"TopK":                             "TopKV2",
+	"TensorArrayGatherV2":              "TensorArrayGatherV3",
+	"TensorArrayReadV2":                "TensorArrayReadV3",
+	"TensorArrayScatterV2":             "TensorArrayScatterV3",
+	"TensorArraySplitV2":               "TensorArraySplitV3",
+	"TensorArrayWriteV2":               "TensorArrayWriteV3",
 	"TruncateMod":                      "Sub(x, Mul(y, TruncateDiv(x, y)))",
 	"VariableV2":                       "a resource variable (VarHandleOp and ReadVariableOp)",
 }
