@@ -18,7 +18,6 @@ import (
 	attrvalue "github.com/galeone/tensorflow/tensorflow/go/core/framework/attr_value_go_proto"
 	function "github.com/galeone/tensorflow/tensorflow/go/core/framework/function_go_proto"
 	graph "github.com/galeone/tensorflow/tensorflow/go/core/framework/graph_go_proto"
-	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -324,8 +323,11 @@ func freshNames(present map[string]*function.FunctionDef, defs []*function.Funct
 		}
 		given[name], taken[name] = true, true
 	}
-	if circle := findCircle(present, defs); circle != nil {
-		return nil, invalid("AddFunctions", "functions call each other in a circle, which has no end: %s", strings.Join(circle, " calls "))
+	calls := newCalls(present, defs)
+	for _, def := range defs {
+		if _, err := calls.of(def.GetSignature().GetName()); err != nil {
+			return nil, within("AddFunctions", "", err)
+		}
 	}
 	var renamed map[string]string
 	rename := func(name string) {
@@ -362,48 +364,68 @@ func freshNames(present map[string]*function.FunctionDef, defs []*function.Funct
 	return renamed, nil
 }
 
-// findCircle is a way from a function of defs along its calls back to itself, nil
-// when there is none. TensorFlow follows such calls, when a node that makes one
-// is added, until its stack overflows. Only calls that are always made count: a
-// branch of an If may well call the function that it is in.
-func findCircle(present map[string]*function.FunctionDef, defs []*function.FunctionDef) []string {
-	all := make(map[string]*function.FunctionDef, len(present)+len(defs))
-	maps.Copy(all, present)
+// What calls of functions may come to. TensorFlow follows calls when a node that
+// makes one is added: into the depth until its stack is full, and a function that
+// is called twice twice.
+const (
+	maxCallDepth  = 1000
+	maxCalledSize = 1 << 20 // nodes, each as often as the function that has it is called
+)
+
+// calls measures functions by the calls that they always make: a branch of an If
+// may well call the function that it is in.
+type calls struct {
+	all  map[string]*function.FunctionDef
+	size map[string]int // nodes that a call comes to
+	way  []string
+}
+
+func newCalls(present map[string]*function.FunctionDef, defs []*function.FunctionDef) *calls {
+	c := &calls{all: make(map[string]*function.FunctionDef, len(present)+len(defs)), size: map[string]int{}}
+	maps.Copy(c.all, present)
 	for _, def := range defs {
-		all[def.Signature.Name] = def
+		c.all[def.GetSignature().GetName()] = def
 	}
-	done := make(map[string]bool, len(all))
-	var way []string
-	var follow func(name string) bool
-	follow = func(name string) bool {
-		def := all[name]
-		if def == nil || done[name] {
-			return false
-		}
-		if i := slices.Index(way, name); i >= 0 {
-			way = append(way[i:], name)
-			return true
-		}
-		way = append(way, name)
-		for _, node := range def.NodeDef {
-			callee := node.GetOp()
-			if callee == "PartitionedCall" || callee == "StatefulPartitionedCall" {
-				callee = node.GetAttr()["f"].GetFunc().GetName()
-			}
-			if follow(callee) {
-				return true
-			}
-		}
-		way = way[:len(way)-1]
-		done[name] = true
-		return false
+	return c
+}
+
+// of is how many nodes a call of the function comes to, 0 for what is none.
+func (c *calls) of(name string) (int, error) {
+	def := c.all[name]
+	if def == nil {
+		return 0, nil
 	}
-	for _, def := range defs {
-		if follow(def.Signature.Name) {
-			return way
+	if n, known := c.size[name]; known {
+		return n, nil
+	}
+	if i := slices.Index(c.way, name); i >= 0 {
+		return 0, invalid("", "functions call each other in a circle, which has no end: %s", strings.Join(append(c.way[i:], name), " calls "))
+	}
+	if len(c.way) == maxCallDepth {
+		return 0, invalid("", "functions call each other to a depth of more than %d, from %q to %q", maxCallDepth, c.way[0], name)
+	}
+	c.way = append(c.way, name)
+	total := 0
+	for _, node := range def.GetNodeDef() {
+		callee := node.GetOp()
+		if isCall(callee) {
+			callee = node.GetAttr()["f"].GetFunc().GetName()
+		}
+		n, err := c.of(callee)
+		if err != nil {
+			return 0, err
+		}
+		if total += 1 + n; total > maxCalledSize {
+			return 0, invalid("", "a call of function %q comes to more than %d nodes, since functions call each other again and again", name, maxCalledSize)
 		}
 	}
-	return nil
+	c.way = c.way[:len(c.way)-1]
+	c.size[name] = total
+	return total, nil
+}
+
+func isCall(opType string) bool {
+	return opType == "PartitionedCall" || opType == "StatefulPartitionedCall"
 }
 
 // renameInFunction gives a function and those that it calls their new names. It
@@ -483,6 +505,11 @@ type Imported struct {
 // (TF_GraphImportGraphDefWithResults). Functions whose names mean something else
 // in g are renamed, and the nodes that call them. When it fails, no node has been
 // added.
+//
+// What the GraphDef asks for is checked before TensorFlow sees it: damaged bytes,
+// op types that nobody knows, constants whose type or size is not that of their
+// bytes, functions in circles. That makes reading a file of unknown origin safe,
+// and not running it: a graph is a program, which can read and write files.
 func Import(g *tf.Graph, def []byte, o ImportOptions) (*Imported, error) {
 	const op = "Import"
 	c := cGraph(g)
@@ -498,17 +525,20 @@ func Import(g *tf.Graph, def []byte, o ImportOptions) (*Imported, error) {
 	if o.Device != "" && !validDevice.MatchString(o.Device) {
 		return nil, invalid(op, "device %q is not written as TensorFlow reads devices", o.Device)
 	}
-	names, hasLibrary, err := scanGraphDef(def)
+	scan, err := scanGraphDef(def)
 	if err != nil {
 		return nil, err
 	}
+	if err := scan.checkOpTypes(g); err != nil {
+		return nil, err
+	}
 	if !o.UniquifyNames && !(o.UniquifyPrefix && o.Prefix != "") {
-		if err := checkCollisions(g, o.Prefix, names); err != nil {
+		if err := checkCollisions(g, o.Prefix, scan.names); err != nil {
 			return nil, err
 		}
 	}
 	var renamed map[string]string
-	if hasLibrary {
+	if len(scan.functions) > 0 {
 		if def, renamed, err = renameFunctions(g, def); err != nil {
 			return nil, err
 		}
@@ -638,55 +668,6 @@ func checkNodeName(name string) error {
 	return nil
 }
 
-// Field numbers of GraphDef and NodeDef.
-const graphNode, graphLibrary, nodeName = 1, 2, 1
-
-// fields goes through a serialized proto's fields that are of variable length.
-func fields(encoded []byte, yield func(field protowire.Number, value []byte)) bool {
-	for rest := encoded; len(rest) > 0; {
-		field, wire, n := protowire.ConsumeTag(rest)
-		if n < 0 {
-			return false
-		}
-		rest = rest[n:]
-		if wire == protowire.BytesType {
-			value, n := protowire.ConsumeBytes(rest)
-			if n < 0 {
-				return false
-			}
-			yield(field, value)
-		}
-		if n = protowire.ConsumeFieldValue(field, wire, rest); n < 0 {
-			return false
-		}
-		rest = rest[n:]
-	}
-	return true
-}
-
-// scanGraphDef tells the nodes' names of a GraphDef and whether it has
-// functions, without reading the rest: constants can make it large.
-func scanGraphDef(encoded []byte) (names []string, hasLibrary bool, err error) {
-	ok := fields(encoded, func(field protowire.Number, value []byte) {
-		switch field {
-		case graphNode:
-			name := ""
-			fields(value, func(field protowire.Number, value []byte) {
-				if field == nodeName {
-					name = string(value)
-				}
-			})
-			names = append(names, name)
-		case graphLibrary:
-			hasLibrary = true
-		}
-	})
-	if !ok {
-		return nil, false, invalid("Import", "the bytes are not a serialized GraphDef")
-	}
-	return names, hasLibrary, nil
-}
-
 // checkCollisions finds names that are taken: under a prefix TensorFlow itself
 // does not, and goes on with two nodes of one name.
 func checkCollisions(g *tf.Graph, prefix string, names []string) error {
@@ -711,6 +692,9 @@ func renameFunctions(g *tf.Graph, encoded []byte) ([]byte, map[string]string, er
 	present, err := functionsByName(g)
 	if err != nil {
 		return nil, nil, err
+	}
+	if err := checkCalled(newCalls(present, def.GetLibrary().GetFunction()), def); err != nil {
+		return nil, nil, within(op, "", err)
 	}
 	renamed, err := freshNames(present, def.GetLibrary().GetFunction())
 	if err != nil || renamed == nil {
@@ -737,4 +721,23 @@ func renameFunctions(g *tf.Graph, encoded []byte) ([]byte, map[string]string, er
 		return nil, nil, invalid(op, "the GraphDef can't be serialized with renamed functions: %w", err)
 	}
 	return encoded, renamed, nil
+}
+
+// checkCalled bounds what the calls in a graph come to all together.
+func checkCalled(calls *calls, def *graph.GraphDef) error {
+	total := 0
+	for _, node := range def.GetNode() {
+		callee := node.GetOp()
+		if isCall(callee) {
+			callee = node.GetAttr()["f"].GetFunc().GetName()
+		}
+		n, err := calls.of(callee)
+		if err != nil {
+			return err
+		}
+		if total += n; total > maxCalledSize {
+			return invalid("", "the graph's calls of functions come to more than %d nodes", maxCalledSize)
+		}
+	}
+	return nil
 }
