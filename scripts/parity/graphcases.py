@@ -131,7 +131,7 @@ def K(value, dtype="int32"):
 CASES = []
 
 
-def case(op, build, *inputs, name="", dtypes="f", unknown=True, second=True, refused=False, numeric=""):
+def case(op, build, *inputs, name="", dtypes="f", unknown=True, second=True, refused=False, numeric="", tf1=False):
     """Adds a case.
 
     dtypes     one letter a dtype: f d h b (half, bfloat16) c z (complex)
@@ -142,9 +142,10 @@ def case(op, build, *inputs, name="", dtypes="f", unknown=True, second=True, ref
                must be an error too
     numeric    why Python's own gradient is wrong here: ours is held against
                central differences of Python's forward values instead
+    tf1        with TensorFlow 1's control flow and TensorArrays
     """
     CASES.append(dict(op=op, build=build, inputs=inputs, name=name, dtypes=dtypes, unknown=unknown,
-                      second=second, refused=refused, numeric=numeric))
+                      second=second, refused=refused, numeric=numeric, tf1=tf1))
 
 
 def variations(c):
@@ -197,6 +198,7 @@ def record(rec, c, name, dtype, unknown):
     entry = {"name": name, "op": c["op"]}
     if c["op"] in OTHER_WAYS:
         entry["why"] = OTHER_WAYS[c["op"]]
+    (v1.disable_control_flow_v2 if c["tf1"] else v1.enable_control_flow_v2)()
     graph = tf.Graph()
     with graph.as_default():
         args, feeds, xs = [], [], []
