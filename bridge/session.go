@@ -233,6 +233,11 @@ type Call struct {
 	Feeds   []tf.Output     // replaced by the tensors of a run, in this order
 	Fetches []tf.Output     // computed and returned, in this order
 	Targets []*tf.Operation // run for what they do
+
+	// Exclusive makes the run take its turn among those that update variables,
+	// also if it only reads: what it fetches is then the state between two
+	// updates, of all variables at one moment.
+	Exclusive bool
 }
 
 // Run runs the operations, such as g.Init(), and returns when they are done. For
@@ -286,6 +291,9 @@ func (s *Session) remembered(call Call) (*Step, error) {
 	outputs(call.Fetches)
 	for _, op := range call.Targets {
 		key = binary.LittleEndian.AppendUint64(key, uint64(uintptr(unsafe.Pointer(cOp(op)))))
+	}
+	if call.Exclusive {
+		key = append(key, 1)
 	}
 	s.steps.Lock()
 	step := s.steps.known[string(key)]

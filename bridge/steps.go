@@ -108,6 +108,7 @@ func (s *Session) Prepare(call Call) (*Step, error) {
 	if p.updates, err = s.effects.updates(roots, fed); err != nil {
 		return nil, err
 	}
+	p.updates = p.updates || call.Exclusive
 	inCaller := C.int(0)
 	if s.config.Threading != Pool {
 		inCaller = 1
@@ -128,8 +129,8 @@ func (s *Session) Prepare(call Call) (*Step, error) {
 	return &Step{p, s}, nil
 }
 
-// Updates tells whether a run of the step updates variables, so that it waits
-// for its turn.
+// Updates tells whether a run of the step updates variables, or is Exclusive, so
+// that it waits for its turn.
 func (step *Step) Updates() bool { return step != nil && step.preparedStep != nil && step.updates }
 
 // Outputs holds the results of one run at a time of a step, and the memory for
