@@ -1,11 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
-	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -22,10 +23,12 @@ type surroundings struct {
 	Devices   []deviceFound `json:"devices"`
 	Threads   threadsFound  `json:"threads"`
 	Processor []string      `json:"processor"` // its extensions that TensorFlow makes use of
-	NVIDIA    bool          `json:"nvidia_driver"`
+	GPU       gpuFacts      `json:"gpu"`
 
 	// What went wrong while looking; not nil: wrong.
 	binding, devices, run error
+
+	requireGPU bool // having no GPU is wrong
 }
 
 type libraryFound struct {
@@ -55,7 +58,7 @@ type finding struct {
 }
 
 func doctorCommand() *cobra.Command {
-	var asJSON bool
+	var asJSON, requireGPU bool
 	command := &cobra.Command{
 		Use:   "doctor",
 		Short: "Say which libtensorflow, devices, threads and processor a program finds here",
@@ -63,7 +66,8 @@ func doctorCommand() *cobra.Command {
 
   library    the libtensorflow that was loaded, and its version against ` + bridge.SupportedVersions + `
   binding    that its Go binding is laid out as this program was compiled for
-  devices    the CPU, and the GPUs that TensorFlow can use
+  devices    what TensorFlow can compute on
+  gpu        its GPUs, or exactly why it has none: library, CUDA, driver, container
   threads    how many a session uses: the cores, or the container's CPU quota
   processor  the instructions that TensorFlow makes use of
   run        that a small graph computes what it should
@@ -73,13 +77,17 @@ whose libtensorflow is missing altogether does not start; for that there is
 
   go run github.com/sluice-ml/sluice/cmd/libtensorflow check`,
 		Example: `  sluice doctor
+  sluice doctor --require-gpu
   sluice doctor --json | jq .library.version`,
 		Args: noArguments,
 		RunE: func(command *cobra.Command, _ []string) error {
-			return lookAround(command.Context()).report(command.OutOrStdout(), asJSON)
+			s := lookAround(command.Context())
+			s.requireGPU = requireGPU
+			return s.report(command.OutOrStdout(), asJSON)
 		},
 	}
 	command.Flags().BoolVar(&asJSON, "json", false, "print the findings as JSON")
+	command.Flags().BoolVar(&requireGPU, "require-gpu", false, "having no GPU is wrong")
 	return command
 }
 
@@ -98,8 +106,7 @@ func lookAround(ctx context.Context) surroundings {
 	if quota, limited := bridge.CPUQuota(); limited {
 		s.Threads.Quota = &quota
 	}
-	_, err := os.Stat("/proc/driver/nvidia/version")
-	s.NVIDIA = err == nil
+	s.GPU = lookForGPUs("/", s.Library.Path)
 
 	var devices []bridge.Device
 	devices, s.devices = bridge.Devices()
@@ -183,19 +190,26 @@ func (s surroundings) findings() []finding {
 	if devices == nil && len(s.Devices) == 0 {
 		devices = fmt.Errorf("TensorFlow finds no device, not even the CPU")
 	}
-	names, gpu := make([]string, len(s.Devices)), false
+	names, gpus := make([]string, len(s.Devices)), 0
 	for i, d := range s.Devices {
 		names[i] = d.Name[strings.LastIndexByte(d.Name, '/')+1:]
 		if d.Type != "CPU" { // what TensorFlow tells of a CPU's memory means nothing
 			names[i] += fmt.Sprintf(" (%.1f GiB)", float64(d.Memory)/(1<<30))
 		}
-		gpu = gpu || d.Type == "GPU"
+		if d.Type == "GPU" {
+			gpus++
+		}
 	}
 	detail := strings.Join(names, ", ")
-	if s.NVIDIA && !gpu {
-		detail += "; there is an NVIDIA driver, but this libtensorflow uses no GPU: go run github.com/sluice-ml/sluice/cmd/libtensorflow install --gpu gets the one that does"
-	}
 	add("devices", devices, detail)
+	switch {
+	case gpus > 0:
+		add("gpu", nil, fmt.Sprintf("%d, by NVIDIA driver %s", gpus, cmp.Or(s.GPU.Driver, "of unknown version")))
+	case s.requireGPU:
+		add("gpu", errors.New(s.GPU.why()), "")
+	default:
+		add("gpu", nil, s.GPU.why())
+	}
 
 	quota := "no CPU quota"
 	if s.Threads.Quota != nil {

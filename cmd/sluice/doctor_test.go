@@ -48,7 +48,7 @@ func TestDoctorOnThisMachine(t *testing.T) {
 
 	stdout.Reset()
 	require.Equal(t, exitOK, run(t.Context(), []*cobra.Command{doctorCommand()}, []string{"doctor"}, &stdout, &stderr))
-	for _, name := range []string{"library", "binding", "devices", "threads", "processor", "run"} {
+	for _, name := range []string{"library", "binding", "devices", "gpu", "threads", "processor", "run"} {
 		assert.Regexp(t, "(?m)^ok   "+name, stdout.String())
 	}
 }
@@ -74,10 +74,11 @@ func TestDoctorFindsWhatIsWrong(t *testing.T) {
 		"no device":               {func(s *surroundings) { s.Devices = nil }, "devices", "not even the CPU"},
 		"devices that fail":       {func(s *surroundings) { s.devices = errors.New("CUDA_ERROR") }, "devices", "CUDA_ERROR"},
 		"a GPU": {func(s *surroundings) {
-			s.NVIDIA = true
+			s.GPU.Driver = "550.54.15"
 			s.Devices = append(s.Devices, deviceFound{"/device:GPU:0", "GPU", 3 << 29})
 		}, "", "device:CPU:0, device:GPU:0 (1.5 GiB)\n"},
-		"a GPU that is not used": {func(s *surroundings) { s.NVIDIA = true }, "", "install --gpu"},
+		"no GPU":                 {func(s *surroundings) {}, "", "gpu        none, and this libtensorflow is the one for CPUs"},
+		"no GPU, and one needed": {func(s *surroundings) { s.requireGPU = true }, "gpu", "the one for CPUs"},
 		"a container's quota":    {func(s *surroundings) { s.Threads = threadsFound{1, 8, &half} }, "", "1 a session; 8 cores, a CPU quota of 0.5"},
 		"no AVX":                 {func(s *surroundings) { s.Processor = []string{"SSE3"} }, "processor", "no AVX"},
 		"AVX without AVX2":       {func(s *surroundings) { s.Processor = []string{"AVX"} }, "", "slower"},
