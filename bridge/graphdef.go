@@ -391,3 +391,34 @@ func eachField(encoded []byte, visit func(field) error) error {
 	}
 	return nil
 }
+
+// FromProto is the tensor in a serialized TensorProto; the caller closes it. One
+// that is larger than its bytes, or not what they say, is refused as in Import.
+func FromProto(encoded []byte) (*Tensor, error) {
+	const op = "FromProto"
+	s := &graphScan{}
+	dt, err := s.tensor(encoded)
+	if err != nil {
+		return nil, within(op, "", wrapDamaged(err))
+	}
+	if !dtypeKnown(dt) || dt == Resource || dt == Variant {
+		return nil, invalid(op, "a tensor of %s can't be read", DTypeName(dt))
+	}
+	// TensorFlow reads protos of constants.
+	g := tf.NewGraph()
+	value := protowire.AppendBytes(protowire.AppendTag(nil, attrTensor, protowire.BytesType), encoded)
+	c, err := AddOperation(g, OpSpec{Type: "Const", Attrs: []Attr{{Name: "dtype", Value: dt}, {Name: "value", Value: AttrProto(value)}}})
+	if err != nil {
+		return nil, within(op, "", err)
+	}
+	return AttrTensor(c, "value")
+}
+
+// wrapDamaged makes what eachField found an *Error.
+func wrapDamaged(err error) error {
+	var e *Error
+	if errors.As(err, &e) {
+		return err
+	}
+	return invalid("", "the bytes are damaged: %w", err)
+}

@@ -89,6 +89,8 @@ func numbers(dtype string, data []byte) ([]complex128, error) {
 		read = func(b []byte) complex128 { return complex(float64(int64(binary.LittleEndian.Uint64(b))), 0) }
 	case "int32":
 		read = func(b []byte) complex128 { return complex(float64(int32(binary.LittleEndian.Uint32(b))), 0) }
+	case "int8":
+		read = func(b []byte) complex128 { return complex(float64(int8(b[0])), 0) }
 	case "uint8", "bool":
 		read = func(b []byte) complex128 { return complex(float64(b[0]), 0) }
 	default:

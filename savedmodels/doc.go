@@ -1,0 +1,17 @@
+// Package savedmodels loads and runs TensorFlow's SavedModels, those of
+// TensorFlow 1 and 2 and of Keras alike, by signature and by name:
+//
+//	m, err := savedmodels.Load("exported/1", savedmodels.Options{})
+//	defer m.Close()
+//	out, err := m.Run(ctx, "serving_default", savedmodels.Tensors{"image": t})
+//	defer out.Close()
+//
+// Nothing is guessed: names, data types and shapes are those of the model's
+// signatures ([Model.Signatures]), and what does not fit them is refused before
+// anything runs, with a message that lists what exists.
+//
+// A model is a program. Reading one is safe whatever its bytes are: damaged or
+// hostile files give an error, and take no more memory than their size warrants.
+// Running one does what it says, which may be to read and write files; run
+// models of people you trust, or in a container.
+package savedmodels
