@@ -8,6 +8,7 @@ import (
 	"github.com/galeone/tensorflow/tensorflow/go/op"
 
 	"github.com/sluice-ml/sluice/bridge"
+	"github.com/sluice-ml/sluice/ops/gradients"
 )
 
 // Shape is a static shape, [bridge.Shape]: nil for unknown rank, Shape{} for a
@@ -51,7 +52,8 @@ type Graph struct {
 	byName      map[string]*Variable
 	byHandle    map[bridge.OutputKey]*Variable
 	collections map[string][]any
-	inits       map[int]*tf.Operation // by how many variables they set
+	inits       map[int]*tf.Operation       // by how many variables they set
+	marked      map[string]gradients.Marked // gradients of nodes, by _gradient_op_type
 
 	stepOnce   sync.Once
 	globalStep *Variable

@@ -22,6 +22,8 @@ type Scope struct {
 	path    string
 	device  string
 	control []*tf.Operation
+	// gradients are the names that mark nodes of some types (WithGradients).
+	gradients map[string]string
 }
 
 // errNoGraph is what a nil or zero scope answers.
@@ -213,6 +215,9 @@ func (s *Scope) Add(spec bridge.OpSpec) *tf.Operation {
 	}
 	if spec.Device == "" && len(spec.ColocateWith) == 0 {
 		spec.Device = s.device
+	}
+	if mark := s.gradients[spec.Type]; mark != "" {
+		spec.Attrs = marked(spec.Attrs, mark)
 	}
 	if len(s.control) > 0 && spec.Type != "Const" {
 		spec.Control = slices.Concat(spec.Control, s.control)

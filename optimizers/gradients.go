@@ -116,7 +116,7 @@ func ComputeGradients(loss tf.Output, vars []*ops.Variable, opts ...GradientOpti
 		return e
 	}
 
-	reached, err := gradients.Reached(g.TF(), []tf.Output{loss}, handles, gradients.Options{StopGradients: o.StopGradients})
+	reached, err := gradients.Reached(ops.GradientScope(g.Root()), []tf.Output{loss}, handles, gradients.Options{StopGradients: o.StopGradients})
 	if err == nil {
 		err = missing(func(i int) bool { return reached[i] })
 	}

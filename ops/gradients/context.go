@@ -79,6 +79,14 @@ func contextFor(s Scope) *Context {
 	return &Context{Scope: s, shared: newShared(s)}
 }
 
+// MarkedGradient makes a Context a [Marker] where its scope is one.
+func (c *Context) MarkedGradient(name string) (Marked, bool) {
+	if m, ok := c.Scope.(Marker); ok {
+		return m.MarkedGradient(name)
+	}
+	return Marked{}, false
+}
+
 // Input is input i, the zero Output when the operation has fewer.
 func (c *Context) Input(i int) tf.Output { return at(c.Inputs, i) }
 

@@ -69,7 +69,7 @@ func Compute(s Scope, ys []tf.Output, gradYs []Gradient, xs []tf.Output, opts Op
 	if err := checkArguments(s.TF(), ys, gradYs, xs, opts.StopGradients); err != nil {
 		return nil, err
 	}
-	w := walk{opts: opts, index: map[bridge.OutputKey]int{}}
+	w := newWalk(s, opts)
 	w.backwards(ys)
 	w.mark(ys, xs)
 	if err := w.missing(); err != nil {
@@ -162,10 +162,19 @@ func Differentiable(dt tf.DataType) bool {
 // after its inputs, and what is known of them.
 type walk struct {
 	opts   Options
+	marked func(name string) (Marked, bool)
 	index  map[bridge.OutputKey]int
 	nodes  []*node
 	root   Scope
 	shared *shared
+}
+
+func newWalk(s Scope, opts Options) *walk {
+	w := &walk{opts: opts, index: map[bridge.OutputKey]int{}}
+	if marker, ok := s.(Marker); ok {
+		w.marked = marker.MarkedGradient
+	}
+	return w
 }
 
 type node struct {
@@ -345,6 +354,11 @@ func (w *walk) lookup(op *tf.Operation) (entry, bool) {
 			if f, ok := w.opts.Override[name]; ok {
 				return entry{grad: f}, true
 			}
+			if w.marked != nil {
+				if m, ok := w.marked(name); ok {
+					return entry{grad: m.Grad, check: m.Check, opaque: m.Opaque}, true
+				}
+			}
 			if e, ok := lookup(name); ok {
 				return e, true
 			}
@@ -371,6 +385,10 @@ func (w *walk) missing() error {
 			}
 			err := n.entry.check(n.op)
 			if err == nil {
+				continue
+			}
+			if inner := new(MissingGradientError); errors.As(err, &inner) {
+				missing = append(missing, inner.Ops...)
 				continue
 			}
 			reason = err.Error()

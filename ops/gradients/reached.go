@@ -1,6 +1,8 @@
 package gradients
 
 import (
+	"errors"
+
 	tf "github.com/galeone/tensorflow/tensorflow/go"
 
 	"github.com/sluice-ml/sluice/bridge"
@@ -10,11 +12,14 @@ import (
 // the ys by it: whether they depend on it by way of differentiable operations.
 // It adds nothing to the graph, and returns the errors that Compute finds
 // before it adds anything.
-func Reached(g *tf.Graph, ys, xs []tf.Output, opts Options) ([]bool, error) {
-	if err := checkArguments(g, ys, nil, xs, opts.StopGradients); err != nil {
+func Reached(s Scope, ys, xs []tf.Output, opts Options) ([]bool, error) {
+	if s == nil {
+		return nil, errors.New("gradients: the scope is nil")
+	}
+	if err := checkArguments(s.TF(), ys, nil, xs, opts.StopGradients); err != nil {
 		return nil, err
 	}
-	w := walk{opts: opts, index: map[bridge.OutputKey]int{}}
+	w := newWalk(s, opts)
 	w.backwards(ys)
 	w.mark(ys, xs)
 	if err := w.missing(); err != nil {

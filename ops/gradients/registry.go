@@ -48,6 +48,21 @@ func Register(opType string, f Func, opaque ...int) error {
 	return nil
 }
 
+// Marked is the gradient of the nodes of one graph whose attribute
+// _gradient_op_type has a certain value, which is how Python's custom gradients
+// mark a node too.
+type Marked struct {
+	Grad   Func
+	Check  Check // nil: none
+	Opaque []int // inputs that never receive a gradient
+}
+
+// Marker is a [Scope] whose graph has marked nodes. What it does not know is
+// looked up as a registered name.
+type Marker interface {
+	MarkedGradient(name string) (Marked, bool)
+}
+
 // RegisterNone states that operations of these types are not differentiable:
 // a gradient that arrives at one ends there, without an error. It is Python's
 // ops.NotDifferentiable.
