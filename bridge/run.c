@@ -81,10 +81,12 @@ void sluice_get_strings(const void* data, int64_t first, int n, const char** at,
   }
 }
 
-sluice_step* sluice_new_step(TF_Session* session, int in_caller, int nfeeds, int nfetches,
-                             int ntargets) {
+sluice_step* sluice_new_step(TF_Session* session, TF_Graph* graph, size_t* seen, int in_caller,
+                             int nfeeds, int nfetches, int ntargets) {
   sluice_step* step = (sluice_step*)calloc(1, sizeof(sluice_step));
   step->session = session;
+  step->graph = graph;
+  step->seen = seen;
   step->in_caller = in_caller;
   step->nfeeds = nfeeds;
   step->nfetches = nfetches;
@@ -144,8 +146,30 @@ static const TF_Buffer* run_options(sluice_frame* frame, int64_t timeout_ms) {
   return &frame->options;
 }
 
+// A run copies all of the graph into its session, so all counts as seen.
+static void see(const sluice_step* step) {
+  size_t before = __atomic_load_n(step->seen, __ATOMIC_RELAXED), place = before;
+  while (TF_GraphNextOperation(step->graph, &place) != NULL) continue;
+  while (place > before && !__atomic_compare_exchange_n(step->seen, &before, place, 0,
+                                                        __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+    continue;
+}
+
+size_t sluice_seen(const size_t* seen) { return __atomic_load_n(seen, __ATOMIC_RELAXED); }
+
+int sluice_is_before(TF_Graph* graph, const TF_Operation* op, size_t place) {
+  size_t at = 0;
+  while (at < place) {
+    const TF_Operation* next = TF_GraphNextOperation(graph, &at);
+    if (next == NULL) return 0;
+    if (next == op) return at <= place;
+  }
+  return 0;
+}
+
 int sluice_run(sluice_frame* frame, int64_t timeout_ms) {
   const sluice_step* step = frame->step;
+  see(step);
   TF_SessionRun(step->session, run_options(frame, timeout_ms), step->feeds, frame->feeds,
                 step->nfeeds, step->fetches, frame->fetched, step->nfetches,
                 (const TF_Operation* const*)step->targets, step->ntargets, NULL, frame->status);

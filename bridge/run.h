@@ -44,6 +44,8 @@ void sluice_get_strings(const void* data, int64_t first, int n, const char** at,
 // What all runs of a prepared step have in common. Read only once it is made.
 typedef struct {
   TF_Session* session;
+  TF_Graph* graph;
+  size_t* seen;  // how far the session's runs have seen the graph
   int in_caller;  // without a time limit, run in the calling thread
   int nfeeds, nfetches, ntargets;
   TF_Output* feeds;
@@ -51,8 +53,8 @@ typedef struct {
   TF_Operation** targets;
 } sluice_step;
 
-sluice_step* sluice_new_step(TF_Session* session, int in_caller, int nfeeds, int nfetches,
-                             int ntargets);
+sluice_step* sluice_new_step(TF_Session* session, TF_Graph* graph, size_t* seen, int in_caller,
+                             int nfeeds, int nfetches, int ntargets);
 void sluice_delete_step(sluice_step* step);
 
 // Where the result of a fetch goes besides its sluice_value: memory of the
@@ -83,6 +85,11 @@ void sluice_delete_frame(sluice_frame* frame);
 // describes the new ones there; those of bound fetches are copied to the caller's
 // memory and deleted. Returns the status code.
 int sluice_run(sluice_frame* frame, int64_t timeout_ms);
+
+// The place in the graph, as TF_GraphNextOperation counts, up to which the runs
+// of a session have seen it; and whether op stands before such a place.
+size_t sluice_seen(const size_t* seen);
+int sluice_is_before(TF_Graph* graph, const TF_Operation* op, size_t place);
 
 // The operations that op gets tensors from or waits for, data inputs first, at
 // most n; returns how many there are. type and size are the op's type.

@@ -41,6 +41,7 @@ type session struct {
 	gone    chan struct{} // closed when the TF_Session is deleted
 	err     error         // of Close
 	effects effects
+	seen    *C.size_t // how far runs have seen the graph, see HasRun
 
 	steps struct {
 		sync.Mutex
@@ -91,6 +92,9 @@ func NewSession(g *tf.Graph, c Config) (*Session, error) {
 		gone:    make(chan struct{}),
 		effects: effects{g: g, opTypes: map[string]opEffect{}, functions: map[string]bool{}},
 	}
+	s.seen = (*C.size_t)(C.calloc(1, C.sizeof_size_t))
+	runtime.AddCleanup(s, func(seen *C.size_t) { C.free(unsafe.Pointer(seen)) }, s.seen)
+	s.register()
 	liveSessions.Add(1)
 	if c.GPU.Require {
 		if err := s.requireGPU(); err != nil {
@@ -175,6 +179,7 @@ func (s *session) close() error {
 		}
 	}
 	close(s.closing)
+	s.unregister()
 	status := C.TF_NewStatus()
 	defer C.TF_DeleteStatus(status)
 	C.TF_CloseSession(s.c, status)

@@ -113,7 +113,7 @@ func (s *Session) Prepare(call Call) (*Step, error) {
 	if s.config.Threading != Pool {
 		inCaller = 1
 	}
-	p.c = C.sluice_new_step(s.c, inCaller, C.int(len(call.Feeds)), C.int(len(call.Fetches)), C.int(len(call.Targets)))
+	p.c = C.sluice_new_step(s.c, cGraph(s.g), s.seen, inCaller, C.int(len(call.Feeds)), C.int(len(call.Fetches)), C.int(len(call.Targets)))
 	runtime.AddCleanup(p, func(c *C.sluice_step) { C.sluice_delete_step(c) }, p.c)
 	feeds, fetches := unsafe.Slice(p.c.feeds, len(call.Feeds)), unsafe.Slice(p.c.fetches, len(call.Fetches))
 	targets := unsafe.Slice(p.c.targets, len(call.Targets))

@@ -42,6 +42,8 @@ type Context struct {
 
 	wanted []bool // by input; nil: all
 	shared *shared
+	walk   *walk // the computation and its node, for operations that call functions
+	node   *node
 }
 
 // shared is what all contexts of one computation have in common: nodes that

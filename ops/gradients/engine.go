@@ -190,6 +190,7 @@ type node struct {
 	entry               entry
 	known               bool
 	grads               [][]Gradient // by output, what has arrived
+	flow                *flow        // of an operation that calls functions
 }
 
 type edge struct{ node, output int }
@@ -368,7 +369,13 @@ func (w *walk) lookup(op *tf.Operation) (entry, bool) {
 	if f, ok := w.opts.Override[t]; ok {
 		return entry{grad: f}, true
 	}
-	return lookup(t)
+	if e, ok := lookup(t); ok {
+		return e, true
+	}
+	if _, isOp := bridge.OpDef(t); !isOp {
+		return entry{grad: namedCallGrad, open: openNamedCall}, true
+	}
+	return entry{}, false
 }
 
 // missing reports every active operation that has no usable gradient function.
@@ -380,6 +387,10 @@ func (w *walk) missing() error {
 		}
 		reason := ""
 		if n.known {
+			if n.entry.open != nil {
+				missing = append(missing, w.openFlow(n)...)
+				continue
+			}
 			if n.entry.check == nil {
 				continue
 			}
@@ -478,7 +489,7 @@ func (w *walk) call(n *node, grads []Gradient) (result []Gradient) {
 	}
 	c := &Context{
 		Scope: scope, Op: n.op, Inputs: n.tensor, Outputs: outputs, Grads: grads,
-		wanted: n.wanted, shared: w.shared,
+		wanted: n.wanted, shared: w.shared, walk: w, node: n,
 	}
 	defer func() {
 		if p := recover(); p != nil {

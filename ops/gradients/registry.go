@@ -24,6 +24,9 @@ type entry struct {
 	check Check
 	// opaque inputs never receive a gradient although their dtype could carry one.
 	opaque []int
+	// open looks into the functions that an operation calls, before any node is
+	// added, and tells what can't be differentiated there.
+	open func(w *walk, n *node) ([]MissingOp, error)
 }
 
 var registry = struct {
@@ -173,8 +176,6 @@ func (e *MissingGradientError) Error() string {
 
 // equivalents says what does the same as an operation without a gradient.
 var equivalents = map[string]string{
-	"PartitionedCall":                  "the function's body inlined into the graph (models are inlined when they are loaded)",
-	"StatefulPartitionedCall":          "the function's body inlined into the graph (models are inlined when they are loaded)",
 	"SymbolicGradient":                 "the function's body inlined into the graph",
 	"Enter":                            "an unrolled loop (loops of tf.compat.v1 can't be differentiated here)",
 	"Unique":                           "Gather by indices computed outside of the differentiated path",

@@ -6,6 +6,7 @@ from graphcases import CASES, record, variations
 from recording import Recording, arguments, progress
 
 import cases_array  # noqa: F401
+import cases_control  # noqa: F401
 import cases_linalg  # noqa: F401
 import cases_lists  # noqa: F401
 import cases_math  # noqa: F401

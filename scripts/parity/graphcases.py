@@ -231,8 +231,6 @@ def record(rec, c, name, dtype, unknown):
             raise ValueError("no differentiable output")
         with v1.Session(graph=graph, config=CONFIG) as session:
             sizes = None
-            if "init" in entry:
-                session.run([graph.get_operation_by_name(n) for n in entry["init"]])
             if not all(y.shape.is_fully_defined() for y in ys):
                 # In a session of its own: a random op draws once from its seed.
                 with v1.Session(graph=graph, config=CONFIG) as other:
@@ -276,6 +274,10 @@ def record(rec, c, name, dtype, unknown):
                     entry["second_missing"] = type(e).__name__ + ": " + str(e)[:200]
                     g2 = None
             all_feeds = dict(feeds) | {w: value for w, value in ws}
+            # Only now: gradients of control flow change the graph, which a session
+            # that has run it does not see.
+            if "init" in entry:
+                session.run([graph.get_operation_by_name(n) for n in entry["init"]])
             fetches = {"y": ys, "g": [g for g in dense if g is not None],
                        "g2": [g for g in g2 or [] if g is not None]}
             try:
