@@ -13,7 +13,7 @@ ARG RUNTIME_IMAGE=gcr.io/distroless/cc-debian12:latest
 # toolchain has what building takes, and the modules in go.sum's versions.
 FROM ${GO_IMAGE} AS toolchain
 RUN apt-get update \
- && apt-get install --yes --no-install-recommends binutils ca-certificates gcc git libc6-dev make python3 python3-venv \
+ && apt-get install --yes --no-install-recommends binutils ca-certificates gcc git libc6-dev make procps python3 python3-venv \
  && rm -rf /var/lib/apt/lists/*
 # One more certificate authority, for networks whose proxy signs with its own:
 # a file of the build's context that holds it (make image CA_BUNDLE=/path/to.pem).
