@@ -152,9 +152,9 @@ func (s *signature) describeAttrs() string {
 	return strings.Join(names, ", ")
 }
 
-// nearest returns what of names is written most like wanted, the best first, at
-// most three.
-func nearest(wanted string, names []string) []string {
+// Nearest returns what of names is written most like wanted, the best first, at
+// most three, for errors that say what was perhaps meant.
+func Nearest(wanted string, names []string) []string {
 	type candidate struct {
 		name     string
 		distance int
@@ -239,7 +239,7 @@ func forgetNames() {
 
 func unknownOp(opType, name string) error {
 	hint := "a library of custom ops is loaded with LoadLibrary"
-	if near := nearest(opType, registeredNames()); len(near) > 0 {
+	if near := Nearest(opType, registeredNames()); len(near) > 0 {
 		hint = "did you mean " + strings.Join(near, ", ") + "? " + hint
 	}
 	return Errorf(NotFound, nodeLabel(opType, name),

@@ -28,6 +28,9 @@ type Options struct {
 	// Libraries are custom-op libraries (.so) that the model needs; they are loaded
 	// before it.
 	Libraries []string
+	// Build adds to the model's graph before anything has run in it, which is when
+	// gradients through loops and conditionals can be added. Its error is Load's.
+	Build func(*Model) error
 }
 
 // Load reads a SavedModel from its folder, which is not written to: it imports
@@ -68,6 +71,11 @@ func LoadContext(ctx context.Context, dir string, o Options) (*Model, error) {
 	if err := m.checkSignatures(); err != nil {
 		return nil, err
 	}
+	if o.Build != nil {
+		if err := o.Build(m); err != nil {
+			return nil, err
+		}
+	}
 	if m.session, err = bridge.NewSession(m.graph, o.Session); err != nil {
 		return nil, err
 	}
@@ -104,7 +112,7 @@ func (m *Model) checkSignatures() error {
 	for _, name := range m.Signatures() {
 		s := m.signatures[name]
 		for _, p := range slices.Concat(s.Inputs, s.Outputs) {
-			out, err := m.tensor(p.Tensor)
+			out, err := m.Tensor(p.Tensor)
 			if err != nil {
 				return wrong(s, p, "%v", err)
 			}
@@ -130,8 +138,8 @@ func (m *Model) checkSignatures() error {
 	return nil
 }
 
-// tensor finds "node:1", or "node" for its output 0, in the graph.
-func (m *Model) tensor(name string) (tf.Output, error) {
+// Tensor finds "node:1", or "node" for its output 0, in the graph.
+func (m *Model) Tensor(name string) (tf.Output, error) {
 	node, number, given := strings.Cut(name, ":")
 	index := 0
 	if given {
@@ -221,7 +229,7 @@ func (m *Model) assets() (found *paths, err error) {
 			missing = append(missing, path)
 			continue
 		}
-		into, err := m.tensor(def.GetTensorInfo().GetName())
+		into, err := m.Tensor(def.GetTensorInfo().GetName())
 		if err != nil {
 			return found, bridge.Errorf(bridge.DataLoss, m.dir, "asset %q: %w", name, err)
 		}
@@ -255,7 +263,7 @@ func (m *Model) restore(ctx context.Context, assets *paths) error {
 		return bridge.Errorf(bridge.FailedPrecondition, m.dir, "the model has variables and their values, but no saver_def, which says how to restore them: save it again by tf.saved_model.save or tf.compat.v1.saved_model")
 	}
 	op := bridge.OperationByName(m.graph, saver.GetRestoreOpName())
-	filename, err := m.tensor(saver.GetFilenameTensorName())
+	filename, err := m.Tensor(saver.GetFilenameTensorName())
 	switch {
 	case op == nil || err != nil:
 		return bridge.Errorf(bridge.DataLoss, filepath.Join(m.dir, modelFile), "its saver_def names %q and %q, and the graph does not have them", saver.GetRestoreOpName(), saver.GetFilenameTensorName())

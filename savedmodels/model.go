@@ -50,7 +50,8 @@ func (m *Model) Tags() []string { return m.meta.tags() }
 // Graph is the model's graph, for those who add to it.
 func (m *Model) Graph() *tf.Graph { return m.graph }
 
-// Session is what the model runs in. Its Close is the model's business.
+// Session is what the model runs in; nil within Options.Build. Its Close is the
+// model's business.
 func (m *Model) Session() *bridge.Session { return m.session }
 
 // MetaGraph is the MetaGraphDef that the model was saved with, without its graph.
@@ -110,7 +111,7 @@ func (m *Model) prepare(name string) (*preparedSignature, error) {
 	var call bridge.Call
 	inputs := map[bridge.OutputKey]int{}
 	for i, port := range s.Inputs {
-		in, err := m.tensor(port.Tensor)
+		in, err := m.Tensor(port.Tensor)
 		if err != nil {
 			return nil, err
 		}
@@ -122,7 +123,7 @@ func (m *Model) prepare(name string) (*preparedSignature, error) {
 	}
 	fetched := map[bridge.OutputKey]int{}
 	for _, port := range s.Outputs {
-		out, err := m.tensor(port.Tensor)
+		out, err := m.Tensor(port.Tensor)
 		if err != nil {
 			return nil, err
 		}

@@ -32,6 +32,8 @@ func verbs() []*cobra.Command {
 	return []*cobra.Command{
 		demoCommand(),
 		doctorCommand(),
+		gradCommand(),
+		runCommand(),
 	}
 }
 
