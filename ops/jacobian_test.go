@@ -120,3 +120,17 @@ func TestHessians(t *testing.T) {
 	_, err = ops.HessianVectorProduct(g.Root(), outs(f), outs(x), outs(tf.Output{}))
 	assert.ErrorContains(t, err, "not a tensor")
 }
+
+// y = x³ elementwise: J = diag(3x²), and the sum of its squares, 9 Σ x⁴, has the
+// gradient 36 x³.
+func TestAJacobianCanBeDifferentiated(t *testing.T) {
+	g := ops.NewGraph(ops.GraphOptions{})
+	x := g.Placeholder("x", tf.Double, ops.Shape{-1})
+	y := raw.Mul(g, raw.Square(g, x), x)
+	j, err := ops.Jacobian(g.Root(), y, outs(x))
+	require.NoError(t, err)
+	grads, err := ops.Gradients(g.Root(), outs(raw.Square(g, j[0].Dense)), outs(x))
+	require.NoError(t, err)
+	got := floats(t, session(t, g), grads[0].Dense, fed(t, x, ops.Shape{3}, 1.0, 2, -1))
+	assert.InDeltaSlice(t, []float64{36, 288, -36}, got, 1e-9)
+}
