@@ -159,3 +159,7 @@ def xla_einsum(equation):
 for name, equation, a, b in [("", "ab,bc->ac", (3, 4), (4, 2)), ("batch", "bij,bkj->bki", (2, 3, 4), (2, 5, 4)), ("outer", "a,b->ab", (3,), (4,))]:
     case("XlaEinsum", xla_einsum(equation), F(*a), F(*b), name=name, unknown=False)
 case("XlaSharding", lambda x: raw.Square(x=gen_xla_ops.xla_sharding(x, sharding="", unspecified_dims=[])), F(3, 4), dtypes="fd")
+# These have a kernel in compiled functions only.
+for op, f in [("XlaSpmdShardToFullShape", lambda x: gen_xla_ops.xla_spmd_shard_to_full_shape(x, manual_sharding="", full_shape=[3, 4])),
+              ("XlaSpmdFullToShardShape", lambda x: gen_xla_ops.xla_spmd_full_to_shard_shape(x, manual_sharding=""))]:
+    case(op, tf.function(lambda x, f=f: tf.square(f(x)), jit_compile=True), F(3, 4), unknown=False)

@@ -247,8 +247,9 @@ def record(rec, c, name, dtype, unknown):
             for k, (x, value) in enumerate(xs):
                 p = v1.placeholder(x.dtype.base_dtype, x.shape, name="w%d" % k)
                 ws.append((p, random_like(rng, x.dtype.base_dtype, value.shape)))
-            forward = graph.as_graph_def().SerializeToString()
-            if not any(n.type == c["op"] for n in graph.get_operations()):
+            definition = graph.as_graph_def()
+            forward = definition.SerializeToString()
+            if not any(n.op == c["op"] for part in [definition.node, *(f.node_def for f in definition.library.function)] for n in part):
                 raise ValueError("the graph has no %s" % c["op"])
 
             if c["refused"]:
