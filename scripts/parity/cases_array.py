@@ -25,6 +25,7 @@ case("Print", lambda x: raw.Print(input=x, data=[x], message="", first_n=0), F(3
 case("DebugIdentityV2", lambda x: raw.DebugIdentityV2(input=x, debug_urls=[]), F(3, 4))
 case("DebugGradientIdentity", lambda x: debug_gradients.GradientsDebugger().identify_gradient(x), F(3, 4))
 case("RefIdentity", lambda v: raw.Square(x=raw.RefIdentity(input=v)), In((3, 4), ref=True), dtypes="fd", unknown=False)
+case("DebugGradientRefIdentity", lambda v: raw.Square(x=debug_gradients.GradientsDebugger().identify_gradient(v)), In((3, 4), ref=True), dtypes="fd", unknown=False)
 case("StopGradient", lambda x: raw.StopGradient(input=x) * x, F(3, 4), name="product")
 case("StopGradient", lambda x, y: raw.StopGradient(input=x) + y, F(3, 4), F(3, 4), name="none")
 case("ReadVariableOp", lambda v: raw.Square(x=raw.ReadVariableOp(resource=v.handle, dtype=v.dtype)), Var(3, 4), dtypes="fdh")
