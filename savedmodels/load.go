@@ -257,7 +257,7 @@ func (m *Model) restore(ctx context.Context, assets *paths) error {
 	}
 	saver := m.meta.GetSaverDef()
 	if saver.GetRestoreOpName() == "" {
-		if !there || len(m.variables()) == 0 {
+		if !there || len(m.handles()) == 0 {
 			return nil
 		}
 		return bridge.Errorf(bridge.FailedPrecondition, m.dir, "the model has variables and their values, but no saver_def, which says how to restore them: save it again by tf.saved_model.save or tf.compat.v1.saved_model")

@@ -3,10 +3,12 @@ package savedmodels
 import (
 	"cmp"
 	"slices"
+	"strconv"
 	"strings"
 
 	tf "github.com/galeone/tensorflow/tensorflow/go"
 	variable "github.com/galeone/tensorflow/tensorflow/go/core/framework/variable_go_proto"
+	protos "github.com/galeone/tensorflow/tensorflow/go/core/protobuf/for_core_protos_go_proto"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/sluice-ml/sluice/bridge"
@@ -33,63 +35,130 @@ func (v Variable) Bytes() int64 {
 	return n * int64(bridge.DTypeSize(v.DType))
 }
 
-// Variables are the model's variables, by name. Nodes of the graph that stand
-// for the same variable count once.
+// Variables are the model's variables, each once and by Python's name. A model of
+// TensorFlow 2 has more nodes that stand for variables than it has variables:
+// those count that its signatures use.
 func (m *Model) Variables() []Variable {
 	if m == nil {
 		return nil
 	}
-	return m.variables()
-}
-
-func (m *Model) variables() []Variable {
-	trainable := m.trainable()
-	seen := map[string]bool{}
-	var all []Variable
-	for op := range bridge.Operations(m.graph) {
-		var v Variable
-		switch op.Type() {
-		case "VarHandleOp":
-			name, _ := bridge.AttrString(op, "shared_name")
-			container, _ := bridge.AttrString(op, "container")
-			// The one that has no shared name shares nothing.
-			v.Name = cmp.Or(name, op.Name())
-			if seen[container+"/"+v.Name] {
-				continue
-			}
-			seen[container+"/"+v.Name] = true
-			v.DType, _ = bridge.AttrType(op, "dtype")
-			v.Shape, _ = bridge.AttrShape(op, "shape")
-		case "VariableV2", "Variable":
-			v.Name = op.Name()
-			v.DType, _ = bridge.AttrType(op, "dtype")
-			v.Shape, _ = bridge.AttrShape(op, "shape")
-		default:
-			continue
-		}
-		v.Handle = op.Output(0)
-		known, is := trainable[v.Name]
-		v.Trainable = known && is
-		all = append(all, v)
+	all := m.handles()
+	if objects := m.meta.GetObjectGraphDef(); len(objects.GetNodes()) > 0 {
+		all = m.objects(objects, all)
 	}
 	slices.SortFunc(all, func(a, b Variable) int { return cmp.Compare(a.Name, b.Name) })
 	return all
 }
 
-// trainable tells what the model says of its variables, by name.
-func (m *Model) trainable() map[string]bool {
-	says := map[string]bool{}
-	for _, node := range m.meta.GetObjectGraphDef().GetNodes() {
-		if v := node.GetVariable(); v != nil {
-			says[v.GetName()] = says[v.GetName()] || v.GetTrainable()
-		}
-	}
+// handles are the graph's own variables, by the names there.
+func (m *Model) handles() []Variable {
+	trainable := map[string]bool{}
 	for _, encoded := range m.meta.GetCollectionDef()["trainable_variables"].GetBytesList().GetValue() {
 		def := new(variable.VariableDef)
 		if proto.Unmarshal(encoded, def) == nil {
 			name, _, _ := strings.Cut(def.GetVariableName(), ":")
-			says[name] = true
+			trainable[name] = true
 		}
 	}
-	return says
+	seen := map[string]bool{}
+	var all []Variable
+	for op := range bridge.Operations(m.graph) {
+		v := Variable{Name: op.Name()}
+		switch op.Type() {
+		case "VarHandleOp":
+			// Nodes of one shared name are one variable.
+			if shared, _ := bridge.AttrString(op, "shared_name"); shared != "" {
+				container, _ := bridge.AttrString(op, "container")
+				if seen[container+"/"+shared] {
+					continue
+				}
+				seen[container+"/"+shared] = true
+				v.Name = shared
+			}
+		case "VariableV2", "Variable":
+		default:
+			continue
+		}
+		v.DType, _ = bridge.AttrType(op, "dtype")
+		v.Shape, _ = bridge.AttrShape(op, "shape")
+		v.Handle = op.Output(0)
+		v.Trainable = trainable[v.Name] || trainable[op.Name()]
+		all = append(all, v)
+	}
+	return all
+}
+
+// objects are the variables of a TensorFlow 2 model: its objects, each with the
+// handle that stands for it.
+func (m *Model) objects(objects *protos.SavedObjectGraph, handles []Variable) []Variable {
+	used := m.captured(objects)
+	claimed := map[bridge.OutputKey]bool{}
+	for _, handle := range used {
+		claimed[bridge.Key(handle)] = true
+	}
+	var all []Variable
+	names := map[string]bool{}
+	add := func(name string, saved *protos.SavedVariable, handle tf.Output) {
+		names[name] = true
+		all = append(all, Variable{Name: name, DType: tf.DataType(saved.GetDtype()), Shape: shapeOf(saved.GetShape()), Trainable: saved.GetTrainable(), Handle: handle})
+	}
+	for id, node := range objects.GetNodes() {
+		saved := node.GetVariable()
+		handle, is := used[int32(id)]
+		if saved == nil || !is {
+			continue
+		}
+		name := saved.GetName()
+		for n := 1; names[name]; n++ {
+			name = saved.GetName() + "_" + strconv.Itoa(n)
+		}
+		add(name, saved, handle)
+	}
+	// What no signature uses has a handle of its name, perhaps with a number.
+	for id, node := range objects.GetNodes() {
+		saved := node.GetVariable()
+		if _, is := used[int32(id)]; saved == nil || is || names[saved.GetName()] {
+			continue
+		}
+		for i := len(handles) - 1; i >= 0; i-- { // the last is the one that is restored
+			v := handles[i]
+			rest, of := strings.CutPrefix(v.Name, saved.GetName())
+			_, err := strconv.Atoi(strings.TrimPrefix(rest, "_"))
+			if of && (rest == "" || err == nil) && v.DType == tf.DataType(saved.GetDtype()) && !claimed[bridge.Key(v.Handle)] {
+				claimed[bridge.Key(v.Handle)] = true
+				add(saved.GetName(), saved, v.Handle)
+				break
+			}
+		}
+	}
+	return all
+}
+
+// captured tells, for the variables that the signatures use, the handles by the
+// variables' places in the object graph: the last arguments of a call are what
+// its function has captured.
+func (m *Model) captured(objects *protos.SavedObjectGraph) map[int32]tf.Output {
+	handles := map[int32]tf.Output{}
+	for op := range bridge.Operations(m.graph) {
+		switch op.Type() {
+		case "PartitionedCall", "StatefulPartitionedCall":
+		default:
+			continue
+		}
+		f, err := bridge.AttrFunc(op, "f")
+		if err != nil {
+			continue
+		}
+		bound := objects.GetConcreteFunctions()[f.Name].GetBoundInputs()
+		inputs := bridge.Inputs(op)
+		if len(bound) > len(inputs) {
+			continue
+		}
+		for i, id := range bound {
+			if in := inputs[len(inputs)-len(bound)+i]; in.Op.Type() == "VarHandleOp" {
+				handles[id] = in
+			}
+		}
+	}
+	return handles
 }

@@ -73,13 +73,13 @@ var steps = map[tf.DataType]struct{ move, precision, tolerance float64 }{
 
 func (d *differentiated) checkOne(ctx context.Context, o *gradOptions, x *by, call bridge.Call, feeds map[string]*bridge.Tensor, grad *bridge.Tensor) (c checked, err error) {
 	c = checked{X: x.name, OK: true}
-	step, known := steps[x.tensor.DataType()]
+	step, known := steps[bridge.BaseDType(x.tensor.DataType())]
 	switch {
 	case grad == nil:
 		c.Skipped = "it has no gradient"
 		return c, nil
 	case !known:
-		c.Skipped = "differences are taken in float32 and float64, and it is " + bridge.DTypeName(x.tensor.DataType())
+		c.Skipped = "differences are taken in float32 and float64, and it is " + bridge.DTypeName(bridge.BaseDType(x.tensor.DataType()))
 		return c, nil
 	}
 	if c.Tolerance = o.tolerance; c.Tolerance == 0 {

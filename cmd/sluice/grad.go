@@ -328,6 +328,12 @@ func (d *differentiated) unknown(what, name string, namesOf func(*tf.Operation) 
 	for op := range bridge.Operations(d.graph) {
 		names = append(names, namesOf(op)...)
 	}
+	seen := map[string]bool{}
+	names = slices.DeleteFunc(names, func(n string) bool {
+		again := seen[n]
+		seen[n] = true
+		return again
+	})
 	if near := bridge.Nearest(name, names); near != nil {
 		return fmt.Errorf("there is no %s %q; did you mean %s?", what, name, strings.Join(near, ", "))
 	}
