@@ -86,6 +86,14 @@ func (a *Apply) Updates() tf.Output {
 	return a.updates()
 }
 
+// State is a variable that the optimizer remembers something in that belongs
+// to none of the trained variables, made with init the first time that it is
+// asked for. owner tells wrappers of one kind around each other apart; a rule
+// passes nil. Who changes it does that in an operation of Finish.
+func (a *Apply) State(owner any, name string, dt tf.DataType, shape ops.Shape, init ops.Initializer) *ops.Variable {
+	return a.optimizer.stateOf(stateKey{a.Scope.Graph(), owner, name}, a.Scope, dt, shape, init)
+}
+
 // Keep is a value of the rule's own for this train op, made the first time
 // that it is asked for under this key, which should be of a type of the rule's
 // package.
@@ -115,15 +123,12 @@ func (a *Apply) after(before ...*tf.Operation) *Apply {
 
 // checkHyperparameters says which of a rule's settings is missing, or what is
 // wrong with a schedule.
-func checkHyperparameters(rate ops.Hyperparameter, others map[string]ops.Hyperparameter) error {
-	if rate == nil {
-		return missingHyperparameter("rate")
-	}
-	for _, name := range slices.Sorted(maps.Keys(others)) {
-		if others[name] == nil {
+func checkHyperparameters(all settings) error {
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if all[name] == nil {
 			return missingHyperparameter(name)
 		}
-		if err := checkHyperparameter(name, others[name]); err != nil {
+		if err := checkHyperparameter(name, all[name]); err != nil {
 			return err
 		}
 	}

@@ -36,22 +36,14 @@ type FloorMod struct {
 // NewFloorMod is a [FloorMod] without noise.
 func NewFloorMod(rate, modulus float64) *FloorMod {
 	f := &FloorMod{Modulus: Value(modulus)}
-	f.Rule, f.Rate = floorMod{of: f}, Value(rate)
+	f.use(&rule{name: "FloorMod", dense: f.update, check: f.checkModulus, settings: func() settings {
+		return settings{"modulus": f.Modulus, "mean": orZero(f.Mean), "stddev": orZero(f.Stddev)}
+	}}, rate)
 	return f
 }
 
-type floorMod struct {
-	PerVariable
-	of *FloorMod
-}
-
-func (floorMod) Name() string { return "FloorMod" }
-
-func (r floorMod) Check(vars []*ops.Variable) error {
-	if err := checkHyperparameters(r.of.LearningRate(), map[string]ops.Hyperparameter{"modulus": r.of.Modulus, "mean": orZero(r.of.Mean), "stddev": orZero(r.of.Stddev)}); err != nil {
-		return err
-	}
-	modulus, constant := r.of.Modulus.(ops.Fixed)
+func (r *FloorMod) checkModulus(vars []*ops.Variable) error {
+	modulus, constant := r.Modulus.(ops.Fixed)
 	if !constant {
 		return nil
 	}
@@ -63,18 +55,15 @@ func (r floorMod) Check(vars []*ops.Variable) error {
 	return nil
 }
 
-func (r floorMod) Dense(u *Update)  { r.update(u) }
-func (r floorMod) Sparse(u *Update) { r.update(u) }
-
-func (r floorMod) update(u *Update) {
+func (r *FloorMod) update(u *Update) {
 	w := u.Sub(u.Var, u.Mul(u.Rate, u.Grad))
-	if !isZero(r.of.Stddev) {
-		w = u.Add(w, u.Mul(u.Noise(), u.Param("stddev", r.of.Stddev)))
+	if !isZero(r.Stddev) {
+		w = u.Add(w, u.Mul(u.Noise(), u.Param("stddev", r.Stddev)))
 	}
-	if !isZero(r.of.Mean) {
-		w = u.Add(w, u.Param("mean", r.of.Mean))
+	if !isZero(r.Mean) {
+		w = u.Add(w, u.Param("mean", r.Mean))
 	}
-	if modulus, constant := r.of.Modulus.(ops.Fixed); constant {
+	if modulus, constant := r.Modulus.(ops.Fixed); constant {
 		u.Assign(wrap(u, w, float64(modulus)))
 		return
 	}
@@ -121,9 +110,9 @@ func wrap(u *Update, w tf.Output, modulus float64) tf.Output {
 
 // bounds are the modulus of the step, checked, and the least and the largest
 // weight that it allows.
-func (r floorMod) bounds(u *Update) (modulus, low, high tf.Output) {
+func (r *FloorMod) bounds(u *Update) (modulus, low, high tf.Output) {
 	modulus = u.Once("checked_modulus", func(f ops.Formula) tf.Output {
-		b := u.Param("modulus", r.of.Modulus)
+		b := u.Param("modulus", r.Modulus)
 		good := f.And(f.IsFinite(b), f.NotEqual(b, f.Constant(0)))
 		what := f.Scope.Const("floormod: wanted a modulus that is finite and not 0, got")
 		checked := raw.Assert(f.Scope, good, []tf.Output{what, b})

@@ -63,7 +63,7 @@ func (g *gated) gateOf(a *Apply) *gate {
 		here.apply = a.Nested(here.pivot.Op)
 		here.apply.updates = func() tf.Output {
 			if here.counter == nil {
-				here.counter = a.optimizer.counter(counterKey{graph: a.Scope.Graph(), gate: g}, a.Scope, "open_iteration")
+				here.counter = a.State(g, "open_iteration", tf.Int64, ops.Shape{}, ops.Zeros())
 			}
 			return here.counter.Value()
 		}

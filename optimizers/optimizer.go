@@ -41,9 +41,9 @@ type Optimizer struct {
 	// Label is the name of train ops and slots; the rule's name when empty.
 	Label string
 
-	mu       sync.Mutex
-	slots    map[slotKey]*ops.Variable
-	counters map[counterKey]*ops.Variable
+	mu    sync.Mutex
+	slots map[slotKey]*ops.Variable
+	state map[stateKey]*ops.Variable
 }
 
 type slotKey struct {
@@ -51,9 +51,10 @@ type slotKey struct {
 	name string
 }
 
-type counterKey struct {
+type stateKey struct {
 	graph *ops.Graph
-	gate  *gated // nil: counts the steps
+	owner any // a wrapper that has it for itself; nil: the optimizer
+	name  string
 }
 
 // TrainOp is one step of training as an operation: what a run targets.
@@ -321,28 +322,29 @@ func (o *Optimizer) iteration(g *ops.Graph, scope *ops.Scope) *ops.Variable {
 	if own := o.stepVariable(); own != nil {
 		return own
 	}
-	return o.base().counter(counterKey{graph: g}, scope, "iteration")
+	return o.base().stateOf(stateKey{graph: g, name: "iteration"}, scope, tf.Int64, ops.Shape{}, ops.Zeros())
 }
 
-// counter finds or makes a variable that counts, an int64 scalar.
-func (o *Optimizer) counter(key counterKey, scope *ops.Scope, name string) *ops.Variable {
+// stateOf finds or makes a variable of the optimizer's own, not of one of the
+// variables that it trains.
+func (o *Optimizer) stateOf(key stateKey, scope *ops.Scope, dt tf.DataType, shape ops.Shape, init ops.Initializer) *ops.Variable {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if v := o.counters[key]; v != nil {
+	if v := o.state[key]; v != nil {
 		return v
 	}
-	v := scope.Variable(name, ops.Shape{}, ops.Zeros(), ops.VariableOptions{DType: tf.Int64, NonTrainable: true})
-	if o.counters == nil {
-		o.counters = map[counterKey]*ops.Variable{}
+	v := scope.WithoutControl().Variable(key.name, shape, init, ops.VariableOptions{DType: dt, NonTrainable: true})
+	if o.state == nil {
+		o.state = map[stateKey]*ops.Variable{}
 	}
-	o.counters[key] = v
+	o.state[key] = v
 	return v
 }
 
 // slot finds or makes what the optimizer remembers of v under a name. The
 // variable is called as in Python, v's name and the optimizer's: net/w/Adam,
 // net/w/Adam_1 for the second one.
-func (o *Optimizer) slot(v *ops.Variable, name string, init ops.Initializer) *ops.Variable {
+func (o *Optimizer) slot(v *ops.Variable, name string, shape ops.Shape, init ops.Initializer) *ops.Variable {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	key := slotKey{v, name}
@@ -358,7 +360,7 @@ func (o *Optimizer) slot(v *ops.Variable, name string, init ops.Initializer) *op
 		}
 		free = fmt.Sprintf("%s_%d", label, i)
 	}
-	s := dir.Variable(free, v.Shape(), init, ops.VariableOptions{DType: v.DType(), NonTrainable: true})
+	s := dir.Variable(free, shape, init, ops.VariableOptions{DType: v.DType(), NonTrainable: true})
 	if o.slots == nil {
 		o.slots = map[slotKey]*ops.Variable{}
 	}
@@ -377,7 +379,7 @@ func (o *Optimizer) Slot(v *ops.Variable, name string) (*ops.Variable, bool) {
 }
 
 // State lists the variables that the optimizer itself has made in g, sorted by
-// name: slots and count of steps. A training that is to be resumed exactly
+// name: slots, the count of steps, and what else its rules count. A training that is to be resumed exactly
 // saves them beside the trained variables.
 func (o *Optimizer) State(g *ops.Graph) []*ops.Variable {
 	base := o.base()
@@ -389,7 +391,7 @@ func (o *Optimizer) State(g *ops.Graph) []*ops.Variable {
 			state = append(state, s)
 		}
 	}
-	for key, v := range base.counters {
+	for key, v := range base.state {
 		if key.graph == g {
 			state = append(state, v)
 		}

@@ -17,9 +17,8 @@ import (
 	"github.com/sluice-ml/sluice/optimizers/schedules"
 )
 
-func nesterov(o *optimizers.Momentum) *optimizers.Momentum   { o.Nesterov = true; return o }
-func rateInside(o *optimizers.Momentum) *optimizers.Momentum { o.RateInside = true; return o }
-func lazy(o *optimizers.Adam) *optimizers.Adam               { o.Lazy = true; return o }
+func nesterov(o *optimizers.Momentum) *optimizers.Momentum { o.Nesterov = true; return o }
+func lazy(o *optimizers.Adam) *optimizers.Adam             { o.Lazy = true; return o }
 func rated(o *optimizers.Optimizer, rate float64) *optimizers.Optimizer {
 	o.Rate = optimizers.Value(rate)
 	return o
@@ -37,12 +36,12 @@ func TestOneRuleOnKnownNumbers(t *testing.T) {
 		want      []float64
 	}{
 		"gradient descent":   {optimizers.NewGradientDescent(.1), []float64{1, 2}, []float64{1, -2}, 3, []float64{.7, 2.6}},
-		"momentum":           {optimizers.NewMomentum(.1, .9), []float64{1, 2}, []float64{1, 1}, 2, []float64{.71, 1.71}},
-		"momentum, nesterov": {nesterov(optimizers.NewMomentum(.1, .9)), []float64{1, 2}, []float64{1, 1}, 2, []float64{.539, 1.539}},
+		"momentum":           {optimizers.NewMomentum(.1, .9, optimizers.V1), []float64{1, 2}, []float64{1, 1}, 2, []float64{.71, 1.71}},
+		"momentum, nesterov": {nesterov(optimizers.NewMomentum(.1, .9, optimizers.V1)), []float64{1, 2}, []float64{1, 1}, 2, []float64{.539, 1.539}},
 		// a: 1, 1.5; w: 1 - 1·1 - ½·1.5
-		"momentum, rate halved outside": {scheduled(optimizers.NewMomentum(0, .5)), []float64{1}, []float64{1}, 2, []float64{-.75}},
+		"momentum, rate halved outside": {scheduled(optimizers.NewMomentum(0, .5, optimizers.V1)), []float64{1}, []float64{1}, 2, []float64{-.75}},
 		// m: -1, -½-½; w: 1 - 1 - 1
-		"momentum, rate halved inside": {scheduled(rateInside(optimizers.NewMomentum(0, .5))), []float64{1}, []float64{1}, 2, []float64{-1}},
+		"momentum, rate halved inside": {scheduled(optimizers.NewMomentum(0, .5)), []float64{1}, []float64{1}, 2, []float64{-1}},
 		// Bias correction makes the first step rate·sign(g), less epsilon's part:
 		// .1·.1/(.1 + 1e-7/√.001)
 		"adam": {optimizers.NewAdam(.1), []float64{1, 2}, []float64{.1, -.2}, 1,
@@ -55,7 +54,7 @@ func TestOneRuleOnKnownNumbers(t *testing.T) {
 		"floormod":           {optimizers.NewFloorMod(.5, 3), []float64{1, 2.75}, []float64{4, -1}, 1, []float64{2, .25}},
 		"floormod, negative": {optimizers.NewFloorMod(.5, -3), []float64{-1, -2.75}, []float64{-4, 1}, 1, []float64{-2, -.25}},
 		"formula":            {rated(descent(), .1), []float64{1, 2}, []float64{1, -2}, 3, []float64{.7, 2.6}},
-		"open gate":          {optimizers.Gated(optimizers.NewMomentum(.1, .9), optimizers.Value(1)), []float64{1, 2}, []float64{1, 1}, 2, []float64{.71, 1.71}},
+		"open gate":          {optimizers.Gated(optimizers.NewMomentum(.1, .9, optimizers.V1), optimizers.Value(1)), []float64{1, 2}, []float64{1, 1}, 2, []float64{.71, 1.71}},
 	} {
 		for dt, precision := range map[tf.DataType]float64{tf.Float: 3e-6, tf.Double: 1e-12, tf.Half: 5e-3, tf.Bfloat16: 3e-2} {
 			t.Run(name+" "+bridge.DTypeName(dt), func(t *testing.T) {
@@ -105,13 +104,13 @@ func TestSparseUpdates(t *testing.T) {
 	}{
 		"gradient descent":   {optimizers.NewGradientDescent(.1), optimizers.NewGradientDescent(.1), true},
 		"formula":            {rated(descent(), .1), rated(descent(), .1), true},
-		"momentum":           {optimizers.NewMomentum(.1, .9), optimizers.NewMomentum(.1, .9), true},
-		"nesterov":           {nesterov(optimizers.NewMomentum(.1, .9)), nesterov(optimizers.NewMomentum(.1, .9)), true},
-		"keras momentum":     {rateInside(optimizers.NewMomentum(.1, .9)), rateInside(optimizers.NewMomentum(.1, .9)), true},
+		"momentum":           {optimizers.NewMomentum(.1, .9, optimizers.V1), optimizers.NewMomentum(.1, .9, optimizers.V1), true},
+		"nesterov":           {nesterov(optimizers.NewMomentum(.1, .9, optimizers.V1)), nesterov(optimizers.NewMomentum(.1, .9, optimizers.V1)), true},
+		"keras momentum":     {optimizers.NewMomentum(.1, .9), optimizers.NewMomentum(.1, .9), false},
 		"adam":               {optimizers.NewAdam(.1), optimizers.NewAdam(.1), false},
 		"lazy adam":          {optimizers.NewAdam(.1), lazy(optimizers.NewAdam(.1)), true},
 		"floormod":           {optimizers.NewFloorMod(.1, .7), optimizers.NewFloorMod(.1, .7), true},
-		"decayed momentum":   {optimizers.WeightDecay(optimizers.NewMomentum(.1, .9), optimizers.Value(.1)), optimizers.WeightDecay(optimizers.NewMomentum(.1, .9), optimizers.Value(.1)), false},
+		"decayed momentum":   {optimizers.WeightDecay(optimizers.NewMomentum(.1, .9, optimizers.V1), optimizers.Value(.1)), optimizers.WeightDecay(optimizers.NewMomentum(.1, .9, optimizers.V1), optimizers.Value(.1)), false},
 		"decayed formula":    {optimizers.WeightDecay(rated(descent(), .1), optimizers.Value(.1)), optimizers.WeightDecay(rated(descent(), .1), optimizers.Value(.1)), false},
 		"gated floormod":     {optimizers.NewFloorMod(.1, .7), optimizers.Gated(optimizers.NewFloorMod(.1, .7), optimizers.Value(1)), true},
 		"gated, lazy adam":   {optimizers.NewAdam(.1), optimizers.Gated(lazy(optimizers.NewAdam(.1)), optimizers.Value(1)), true},
@@ -155,9 +154,10 @@ func TestRowsOfAnEarlierStep(t *testing.T) {
 		optimizer trainer
 		moves     bool
 	}{
-		"momentum":  {optimizers.NewMomentum(.1, .9), false},
-		"adam":      {optimizers.NewAdam(.1), true},
-		"lazy adam": {lazy(optimizers.NewAdam(.1)), false},
+		"momentum":       {optimizers.NewMomentum(.1, .9, optimizers.V1), false},
+		"keras momentum": {optimizers.NewMomentum(.1, .9), true},
+		"adam":           {optimizers.NewAdam(.1), true},
+		"lazy adam":      {lazy(optimizers.NewAdam(.1)), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
@@ -374,7 +374,7 @@ func TestOptimizersThatWrapThemselvesAreErrors(t *testing.T) {
 func TestNamesAsInPython(t *testing.T) {
 	b := newBench(t)
 	w, other := b.vector("net/w", tf.Float, 1), b.vector("net/b", tf.Float, 1)
-	adam, momentum, second := optimizers.NewAdam(.1), optimizers.NewMomentum(.1, .9), optimizers.NewAdam(.1)
+	adam, momentum, second := optimizers.NewAdam(.1), optimizers.NewMomentum(.1, .9, optimizers.V1), optimizers.NewAdam(.1)
 	assert.Equal(t, "Adam", b.apply(adam, b.dense(w, 1)).Op.Name())
 	again := b.apply(adam, b.dense(w, 1), b.dense(other, 1))
 	assert.Equal(t, "Adam_1", again.Op.Name())
@@ -404,7 +404,7 @@ func TestNamesAsInPython(t *testing.T) {
 func TestTrainOpsShareSlotsAndSteps(t *testing.T) {
 	b := newBench(t)
 	x, y := b.vector("x", tf.Float, 1), b.vector("y", tf.Float, 1)
-	momentum := optimizers.NewMomentum(.1, .9)
+	momentum := optimizers.NewMomentum(.1, .9, optimizers.V1)
 	momentum.Rate = halving
 	first := b.apply(momentum, b.dense(x, 1))
 	b.start()

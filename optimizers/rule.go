@@ -81,23 +81,98 @@ type Wrapper interface {
 //
 // Without a Rate, u.Rate is the zero Output and the formula must not use it.
 func Elementwise(name string, formula func(u *Update) tf.Output) *Optimizer {
-	return &Optimizer{Rule: &elementwise{name: name, formula: formula}}
+	r := &rule{name: name}
+	if formula != nil {
+		r.dense = func(u *Update) { u.Assign(formula(u)) }
+	}
+	return &Optimizer{Rule: r}
 }
 
-type elementwise struct {
+// Convention is whose defaults an optimizer has where Python has two of them:
+// the last argument of its constructor. What they differ in are fields, which
+// stay open.
+type Convention int
+
+const (
+	// Keras has the defaults of keras.optimizers (Keras 3), and moves all rows
+	// of a variable with a sparse gradient as a dense one with zeros would. It
+	// is what counts where nothing is said.
+	Keras Convention = iota
+	// V1 has the defaults and the formula of tf.compat.v1.train, and touches
+	// only the rows of a sparse gradient where that does.
+	V1
+)
+
+// chosen is the convention among a constructor's arguments.
+func chosen(as []Convention) Convention {
+	if len(as) == 0 {
+		return Keras
+	}
+	return as[len(as)-1]
+}
+
+// settings are hyperparameters by name.
+type settings = map[string]ops.Hyperparameter
+
+// rule is the Rule of all optimizers that treat each variable by itself.
+type rule struct {
 	PerVariable
-	name    string
-	formula func(*Update) tf.Output
+	name  string
+	dense func(*Update)
+	// rows updates the rows of a sparse gradient; nil: as dense does.
+	rows func(*Update)
+	// lazy says whether a sparse gradient updates only its rows; nil: always.
+	lazy *bool
+	// settings must be there, check is what else has to be right; both may be nil.
+	settings func() settings
+	check    func([]*ops.Variable) error
+	finish   func(*Apply) []*tf.Operation
+	of       *Optimizer // which must have a rate; nil: may do without
 }
 
-func (e *elementwise) Name() string { return e.name }
+// use gives an optimizer its rule and rate.
+func (o *Optimizer) use(r *rule, rate float64) {
+	r.of, o.Rule, o.Rate = o, r, Value(rate)
+}
 
-func (e *elementwise) Check([]*ops.Variable) error {
-	if e.formula == nil {
+func (r *rule) Name() string { return r.name }
+
+func (r *rule) Check(vars []*ops.Variable) error {
+	if r.dense == nil {
 		return errNoFormula
+	}
+	if r.of != nil && r.of.LearningRate() == nil {
+		return missingHyperparameter("rate")
+	}
+	if r.settings != nil {
+		if err := checkHyperparameters(r.settings()); err != nil {
+			return err
+		}
+	}
+	if r.check != nil {
+		return r.check(vars)
 	}
 	return nil
 }
 
-func (e *elementwise) Dense(u *Update)  { u.Assign(e.formula(u)) }
-func (e *elementwise) Sparse(u *Update) { u.Assign(e.formula(u)) }
+func (r *rule) Dense(u *Update) { r.dense(u) }
+
+func (r *rule) Sparse(u *Update) {
+	switch {
+	case r.lazy != nil && !*r.lazy:
+		whole := u.Whole()
+		r.dense(whole)
+		u.Include(whole)
+	case r.rows != nil:
+		r.rows(u)
+	default:
+		r.dense(u)
+	}
+}
+
+func (r *rule) Finish(a *Apply) []*tf.Operation {
+	if r.finish == nil {
+		return nil
+	}
+	return r.finish(a)
+}

@@ -91,6 +91,17 @@ func (u *Update) Once(name string, build func(f ops.Formula) tf.Output) tf.Outpu
 	return u.Apply.Once(name, u.Variable.DType(), build)
 }
 
+// OnceWide is Once for what 16 bits can't hold, such as 1 - 0.999^t: it is
+// built in float32, for float64 variables in float64, and cast to their dtype.
+func (u *Update) OnceWide(name string, build func(f ops.Formula) tf.Output) tf.Output {
+	return u.Once(name, func(f ops.Formula) tf.Output {
+		if f.DType == tf.Double {
+			return build(f)
+		}
+		return f.Cast(build(f.Of(tf.Float)))
+	})
+}
+
 // Noise is a tensor of Var's shape drawn from the standard normal
 // distribution, anew in each step. It is the stateless draw (see [ops.Draw])
 // named "<variable>/<optimizer>/noise" at the train op's Step; a second call
@@ -129,7 +140,14 @@ func (u *Update) Normal(mean, stddev float64) tf.Output {
 // u.Variable under this name, of the same shape and dtype, made with init the
 // first time.
 func (u *Update) SlotVariable(name string, init ops.Initializer) *ops.Variable {
-	return u.Apply.optimizer.slot(u.Variable, name, init)
+	return u.ShapedSlot(name, u.Variable.Shape(), init)
+}
+
+// ShapedSlot is a SlotVariable of another shape than the variable's, such as
+// the sums over one of its dimensions. It is read by its Value and, of rules
+// that look at whole variables only, set by SetSlot.
+func (u *Update) ShapedSlot(name string, shape ops.Shape, init ops.Initializer) *ops.Variable {
+	return u.Apply.optimizer.slot(u.Variable, name, shape, init)
 }
 
 // Slot is the value of a [Update.SlotVariable]; in a sparse update the rows
@@ -142,8 +160,8 @@ func (u *Update) Slot(name string, init ops.Initializer) tf.Output {
 	return v.Value()
 }
 
-// SetSlot gives a slot that Slot or SlotVariable made its new value, of
-// u.Var's shape.
+// SetSlot gives a slot that Slot, SlotVariable or ShapedSlot made its new
+// value: in a sparse update the rows Indices of it, else all of it.
 func (u *Update) SetSlot(name string, value tf.Output) {
 	v, ok := u.Apply.optimizer.Slot(u.Variable, name)
 	if !ok {
