@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	tf "github.com/galeone/tensorflow/tensorflow/go"
-	protos "github.com/galeone/tensorflow/tensorflow/go/core/protobuf/for_core_protos_go_proto"
 
 	"github.com/sluice-ml/sluice/bridge"
 )
@@ -61,14 +60,7 @@ func LoadContext(ctx context.Context, dir string, o Options) (*Model, error) {
 	}
 	m := &Model{dir: dir, meta: meta, graph: tf.NewGraph(), steps: map[string]*preparedSignature{}}
 	m.idle.L = &m.mu
-	if m.signatures, err = signaturesOf(meta); err != nil {
-		return nil, bridge.Errorf(bridge.DataLoss, filepath.Join(dir, modelFile), "%w", err)
-	}
-	if _, err := bridge.Import(m.graph, meta.graphDef, bridge.ImportOptions{}); err != nil {
-		return nil, m.importError(err)
-	}
-	meta.graphDef = nil // the graph has it now
-	if err := m.checkSignatures(); err != nil {
+	if err := m.open(); err != nil {
 		return nil, err
 	}
 	if o.Build != nil {
@@ -84,6 +76,18 @@ func LoadContext(ctx context.Context, dir string, o Options) (*Model, error) {
 		return nil, err
 	}
 	return m, nil
+}
+
+// open reads signatures and graph.
+func (m *Model) open() (err error) {
+	if m.signatures, err = signaturesOf(m.meta); err != nil {
+		return bridge.Errorf(bridge.DataLoss, filepath.Join(m.dir, modelFile), "%w", err)
+	}
+	if _, err := bridge.Import(m.graph, m.meta.graphDef, bridge.ImportOptions{}); err != nil {
+		return m.importError(err)
+	}
+	m.meta.graphDef = nil // the graph has it now
+	return m.checkSignatures()
 }
 
 // importError adds to an error about the graph what made it.
@@ -202,15 +206,9 @@ func (p *paths) close() {
 
 // assets are the files beside the graph, and the tensors that take their paths.
 func (m *Model) assets() (found *paths, err error) {
-	defs := slices.Clone(m.meta.GetAssetFileDef())
-	if len(defs) == 0 { // where TensorFlow 1 has them
-		for _, any := range m.meta.GetCollectionDef()["saved_model_assets"].GetAnyList().GetValue() {
-			def := new(protos.AssetFileDef)
-			if err := any.UnmarshalTo(def); err != nil {
-				return nil, bridge.Errorf(bridge.DataLoss, filepath.Join(m.dir, modelFile), "its list of assets is damaged: %w", err)
-			}
-			defs = append(defs, def)
-		}
+	defs, err := m.assetDefs()
+	if err != nil {
+		return nil, err
 	}
 	found = new(paths)
 	defer func() {

@@ -33,6 +33,7 @@ func verbs() []*cobra.Command {
 		demoCommand(),
 		doctorCommand(),
 		gradCommand(),
+		inspectCommand(),
 		runCommand(),
 	}
 }
