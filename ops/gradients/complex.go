@@ -42,10 +42,10 @@ func init() {
 	// Integers carry no gradient, so only conversions among real and complex
 	// floating types are ever asked.
 	Register("Cast", func(c *Context) []Gradient {
-		x, g := c.Input(0), c.Grad(0)
+		x := c.Input(0)
 		if !Differentiable(x.DataType()) {
 			return nil
 		}
-		return dense(c.Cast(g, x.DataType()))
+		return []Gradient{c.Grads[0].Map(func(g tf.Output) tf.Output { return c.Cast(g, x.DataType()) })}
 	})
 }

@@ -13,7 +13,6 @@ import (
 // is the gradient of y. For complex x the derivative is conjugated, as
 // everywhere in TensorFlow.
 var unary = map[string]func(c *Context, x, y, g tf.Output) tf.Output{
-	"Neg":    func(c *Context, x, y, g tf.Output) tf.Output { return c.Neg(g) },
 	"Abs":    func(c *Context, x, y, g tf.Output) tf.Output { return c.Mul(g, raw.Sign(c, x)) },
 	"Sign":   func(c *Context, x, y, g tf.Output) tf.Output { return c.ZerosLike(x) },
 	"Square": func(c *Context, x, y, g tf.Output) tf.Output { return c.Mul(g, c.Times(2, c.Conj(x))) },
@@ -150,12 +149,7 @@ type partials struct {
 
 func pass(c *Context, x, y, z, g tf.Output) tf.Output { return g }
 
-func negate(c *Context, x, y, z, g tf.Output) tf.Output { return c.Neg(g) }
-
 var binary = map[string]partials{
-	"Add":   {pass, pass},
-	"AddV2": {pass, pass},
-	"Sub":   {pass, negate},
 	"Mul": {
 		func(c *Context, x, y, z, g tf.Output) tf.Output { return c.Mul(g, c.Conj(y)) },
 		func(c *Context, x, y, z, g tf.Output) tf.Output { return c.Mul(c.Conj(x), g) },
@@ -318,6 +312,12 @@ func init() {
 		}, opaque...)
 	}
 
+	// These hand the rows of a sparse gradient on.
+	Register("Neg", func(c *Context) []Gradient { return []Gradient{c.Grads[0].Map(c.Neg)} })
+	Register("Add", sumGrad(false))
+	Register("AddV2", sumGrad(false))
+	Register("Sub", sumGrad(true))
+
 	// Piecewise constant functions.
 	RegisterNone("Floor", "Ceil", "Round", "Rint", "FloorDiv", "TruncateDiv", "ArgMax", "ArgMin")
 
@@ -409,6 +409,39 @@ func init() {
 	for _, name := range []string{"BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"} {
 		Register(name, batchMatMulGrad)
 	}
+}
+
+// sumGrad: x + y, or x - y. A sparse gradient stays sparse for an operand that
+// was not stretched.
+func sumGrad(minus bool) Func {
+	return func(c *Context) []Gradient {
+		grads := make([]Gradient, 2)
+		for i := range grads {
+			if !c.Wants(i) {
+				continue
+			}
+			x, other := c.Input(i), c.Input(1-i)
+			g := c.Grads[0]
+			if !g.IsSparse() || c.mayStretch(x, other) {
+				g.Dense, g.Slices = c.ReduceTo(c.Grad(0), x, other), nil
+			}
+			if minus && i == 1 {
+				g = g.Map(c.Neg)
+			}
+			grads[i] = g
+		}
+		return grads
+	}
+}
+
+// mayStretch reports whether broadcasting against other may have given x
+// another shape, from what is known before a run.
+func (c *Context) mayStretch(x, other tf.Output) bool {
+	if c.SameShape(x, other) {
+		return false
+	}
+	axes, known := c.broadcastAxes(c.Output(0), x, []bridge.Shape{c.Static(other)})
+	return !known || len(axes) > 0
 }
 
 // matMulGrad: for z = op(a) op(b), ga = g op(b)ᴴ and gb = op(a)ᴴ g, with the

@@ -100,14 +100,20 @@ func init() {
 		return dense(crossEntropyGrad(c))
 	})
 	Register("BiasAdd", func(c *Context) []Gradient {
-		g := c.Grad(0)
-		return dense(g, raw.BiasAddGrad(c, g, raw.WithDataFormat(c.AttrString("data_format"))))
+		grads := []Gradient{c.Grads[0], {}}
+		if c.Wants(1) {
+			grads[1].Dense = raw.BiasAddGrad(c, c.Grad(0), raw.WithDataFormat(c.AttrString("data_format")))
+		}
+		return grads
 	})
 	Register("BiasAddV1", func(c *Context) []Gradient {
-		g := c.Grad(0)
-		last := c.Minus(c.Rank(g), c.Int(tf.Int32, 1))
-		axes := raw.Range(c, c.Int(tf.Int32, 0), last, c.Int(tf.Int32, 1))
-		return dense(g, raw.Sum(c, g, axes))
+		grads := []Gradient{c.Grads[0], {}}
+		if c.Wants(1) {
+			g := c.Grad(0)
+			last := c.Minus(c.Rank(g), c.Int(tf.Int32, 1))
+			grads[1].Dense = raw.Sum(c, g, raw.Range(c, c.Int(tf.Int32, 0), last, c.Int(tf.Int32, 1)))
+		}
+		return grads
 	})
 	Register("BiasAddGrad", biasAddGradGrad)
 	for _, name := range []string{"CTCLoss", "CTCLossV2"} {

@@ -58,16 +58,25 @@ func init() {
 		}))
 	})
 
-	// Rows gathered by indices and reduced by segment in one op.
-	type backward func(b raw.Builder, g, indices, segmentIDs, dim0 tf.Output, attrs ...raw.Attr) tf.Output
+	// Rows gathered by indices and reduced by segment in one op. Its gradient is
+	// dense, or on demand the rows that were gathered, each once.
+	type backward struct {
+		dense func(b raw.Builder, g, indices, segmentIDs, dim0 tf.Output, attrs ...raw.Attr) tf.Output
+		rows  func(b raw.Builder, g, indices, segmentIDs, dim0 tf.Output, attrs ...raw.Attr) (rows, indicesOnce tf.Output)
+	}
 	for name, grad := range map[string]backward{
-		"SparseSegmentSum":   raw.SparseSegmentSumGrad,
-		"SparseSegmentMean":  raw.SparseSegmentMeanGrad,
-		"SparseSegmentSqrtN": raw.SparseSegmentSqrtNGrad,
+		"SparseSegmentSum":   {raw.SparseSegmentSumGrad, raw.SparseSegmentSumGradV2},
+		"SparseSegmentMean":  {raw.SparseSegmentMeanGrad, raw.SparseSegmentMeanGradV2},
+		"SparseSegmentSqrtN": {raw.SparseSegmentSqrtNGrad, raw.SparseSegmentSqrtNGradV2},
 	} {
 		f := func(c *Context) []Gradient {
 			x, indices, ids := c.Input(0), c.Input(1), c.Input(2)
-			return dense(grad(c, c.Grad(0), indices, ids, c.Dim(c.Shape(x), 0)))
+			shape := c.Shape(x)
+			if c.AttrBool("sparse_gradient") {
+				values, once := grad.rows(c, c.Grad(0), indices, ids, c.Dim(shape, 0))
+				return []Gradient{{Slices: &IndexedSlices{Values: values, Indices: once, DenseShape: shape}}}
+			}
+			return dense(grad.dense(c, c.Grad(0), indices, ids, c.Dim(shape, 0)))
 		}
 		Register(name, f)
 		Register(name+"WithNumSegments", f)

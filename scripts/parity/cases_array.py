@@ -138,3 +138,50 @@ case("TensorScatterMax", lambda x, i, u: raw.TensorScatterMax(tensor=x, indices=
 # Whole programs: what a chain of the above adds up to.
 case("MatMul", lambda x, w, b: tf.reduce_mean(tf.square(tf.tanh(tf.matmul(x, w) + b))), N(5, 3), F(3, 4), F(4), name="layer", unknown=False)
 case("Gather", lambda x, i: tf.reduce_sum(tf.square(raw.Gather(params=x, indices=i))) + tf.reduce_sum(raw.Gather(params=x, indices=i) * 3.0), F(5, 2), I([1, 1, 3]), name="sum-of-two")
+
+# What is gathered from passes IndexedSlices on where Python does, and makes them dense where Python does.
+GATHERED = {
+    "Identity": lambda w, b: raw.Identity(input=w), "IdentityN": lambda w, b: raw.IdentityN(input=[w, b])[0],
+    "Cast": lambda w, b: tf.cast(w, tf.float64), "Neg": lambda w, b: -w, "Mul": lambda w, b: w * 2.0,
+    "AddV2": lambda w, b: w + b, "Add": lambda w, b: raw.Add(x=w, y=b), "Sub": lambda w, b: w - b, "AddN": lambda w, b: tf.add_n([w, b]),
+    "AccumulateNV2": lambda w, b: raw.AccumulateNV2(inputs=[w, b], shape=[4, 3]), "BiasAdd": lambda w, b: tf.nn.bias_add(w, b[0]),
+    "EnsureShape": lambda w, b: raw.EnsureShape(input=w, shape=[4, 3]), "PlaceholderWithDefault": lambda w, b: raw.PlaceholderWithDefault(input=w, shape=[4, 3]),
+    "Print": lambda w, b: raw.Print(input=w, data=[w], message="", first_n=0), "CheckNumerics": lambda w, b: raw.CheckNumerics(tensor=w, message=""),
+    "Select": lambda w, b: raw.Select(condition=w > 0, x=w, y=b), "Reshape": lambda w, b: tf.reshape(w, [4, 3, 1]), "Pack": lambda w, b: tf.stack([w, b]),
+    "Gather": lambda w, b: raw.Gather(params=w, indices=[0, 1, 2, 2]), "StridedSlice": lambda w, b: w[0:3], "Tile": lambda w, b: tf.tile(w, [2, 1]),
+    "Transpose": lambda w, b: tf.transpose(w), "Relu": lambda w, b: tf.nn.relu(w), "Real": lambda w, b: tf.math.real(tf.complex(w, b)),
+}
+for op, f in GATHERED.items():
+    case(op, lambda w, b, i, f=f: raw.Gather(params=f(w, b), indices=i), F(4, 3), F(4, 3), I([0, 1, 1]), name="of-gathered", unknown=False)
+for op, build in [("ConcatV2", lambda values, axis: raw.ConcatV2(values=values, axis=axis)), ("Concat", lambda values, axis: raw.Concat(values=values, concat_dim=axis))]:
+    for axis in [0, 1] + [-2] * (op == "ConcatV2"):
+        case(op, lambda w, b, i, f=build, a=axis: raw.Gather(params=f([w, b], a), indices=i), F(4, 3), F(4, 3), I([0, 1, 1] if axis == 1 else [0, 5, 1, 1, 7, 5]),
+             name="of-gathered-axis%d" % axis, unknown="rank")
+case("ConcatV2", lambda w, b, c, i: raw.Gather(params=tf.concat([w, b, c], 0), indices=i), F(4, 3), F(1, 3), F(2, 3), I([6, 0, 6], "int64"), name="of-gathered-three")
+case("AddV2", lambda w, b, i: raw.Gather(params=w + b, indices=i), F(4, 3), F(3), I([0, 1, 1]), name="of-gathered-broadcast", unknown=False)
+case("Sub", lambda w, b, i: raw.Gather(params=w - b, indices=i), F(4, 3), F(), I([0, 1, 1]), name="of-gathered-scalar", unknown=False)
+case("AddV2", lambda w, b, i: raw.Gather(params=w + b, indices=i), F(4, 3), F(4, 3), I([0, 1, 1]), name="of-gathered-unknown", unknown="rank")
+case("AddN", lambda w, i, j: tf.add_n([raw.Gather(params=w, indices=i), raw.Gather(params=w, indices=j)]) + w[:3], F(4, 3), I([0, 1, 1]), I([3, 1, 1]), name="sparse-and-dense", unknown=False)
+for op, f in [("SparseSegmentSum", raw.SparseSegmentSum), ("SparseSegmentMean", raw.SparseSegmentMean), ("SparseSegmentSqrtN", raw.SparseSegmentSqrtN)]:
+    case(op, lambda x, i, s, f=f: f(data=x, indices=i, segment_ids=s, sparse_gradient=True), F(5, 3), I([3, 0, 3, 1]), I([0, 0, 1, 2]), name="sparse-gradient", dtypes="fd", unknown="rank")
+for op, f in [("SparseSegmentSumWithNumSegments", raw.SparseSegmentSumWithNumSegments), ("SparseSegmentMeanWithNumSegments", raw.SparseSegmentMeanWithNumSegments),
+              ("SparseSegmentSqrtNWithNumSegments", raw.SparseSegmentSqrtNWithNumSegments)]:
+    case(op, lambda x, i, s, f=f: f(data=x, indices=i, segment_ids=s, num_segments=4, sparse_gradient=True), F(5, 3), I([3, 0, 3, 1]), I([0, 0, 1, 2]), name="sparse-gradient", unknown="rank")
+
+
+# Embedding lookups, whole.
+def sparse_ids(ids):
+    return tf.SparseTensor([[0, 0], [0, 1], [1, 0], [3, 0]], ids, [4, 2])
+
+
+case("ResourceGather", lambda v, i: tf.nn.embedding_lookup(v, i), Var(5, 3), I([[4, 0], [4, 2]]), name="embedding", second=False)
+case("ResourceGather", lambda v, i: tf.nn.embedding_lookup(v, i, max_norm=1.0), Var(5, 3), I([4, 0, 4]), name="embedding-max-norm", second=False)
+for strategy in ["mod", "div"]:
+    case("ResourceGather", lambda v, w, i, s=strategy: tf.compat.v1.nn.embedding_lookup([v, w], i, partition_strategy=s), Var(3, 2), Var(2, 2), I([4, 0, 4, 1]),
+         name="partitioned-" + strategy, second=False)
+for combiner in ["sum", "mean", "sqrtn"]:
+    case("ResourceGather", lambda v, i, c=combiner: tf.nn.embedding_lookup_sparse(v, sparse_ids(i), None, combiner=c), Var(5, 3), I([4, 0, 4, 2]),
+         name="embedding-" + combiner, second=False, unknown=False)
+    case("ResourceGather", lambda v, i, w, c=combiner: tf.nn.embedding_lookup_sparse(v, sparse_ids(i), tf.SparseTensor([[0, 0], [0, 1], [1, 0], [3, 0]], w, [4, 2]), combiner=c),
+         Var(5, 3), I([4, 0, 4, 2]), F(4, lo=0.5), name="embedding-weighted-" + combiner, second=False, unknown=False)
+case("ResourceGather", lambda v, i: tf.nn.safe_embedding_lookup_sparse(v, sparse_ids(i)), Var(5, 3), I([4, 0, 4, 2], "int64"), name="embedding-safe", second=False, unknown=False)
