@@ -2,7 +2,9 @@ package optimizers
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 
 	tf "github.com/galeone/tensorflow/tensorflow/go"
 
@@ -79,4 +81,24 @@ func above(bound float64, what string, v float64) error {
 		return nil
 	}
 	return fmt.Errorf("%s is %v, wanted a number above %v", what, v, bound)
+}
+
+// atMost is an error for a number above a bound, or none at all.
+func atMost(bound float64, what string, v float64) error {
+	if v <= bound && !math.IsInf(v, 0) {
+		return nil
+	}
+	return fmt.Errorf("%s is %v, wanted a number of at most %v", what, v, bound)
+}
+
+// fixedAtLeast0 is an error for constants among settings that are below 0.
+func fixedAtLeast0(all settings) error {
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if v, constant := all[name].(ops.Fixed); constant {
+			if err := atLeast(0, name, float64(v)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }

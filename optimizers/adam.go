@@ -71,16 +71,17 @@ func (a *Adam) update(u *Update) {
 		v = u.Maximum(u.Slot("vhat", ops.Zeros()), v)
 		u.SetSlot("vhat", v)
 	}
-	u.Assign(u.Sub(u.Var, u.adamStep(m, v, a.Beta1, a.Beta2, a.Epsilon)))
+	u.Assign(u.Sub(u.Var, u.adamStep(m, v, "", a.Beta1, a.Beta2, a.Epsilon)))
 }
 
-// adamStep is what Adam takes off a variable.
-func (u *Update) adamStep(m, v tf.Output, beta1, beta2, epsilon ops.Hyperparameter) tf.Output {
+// adamStep is what Adam takes off a variable. The settings are called by their
+// names after a prefix.
+func (u *Update) adamStep(m, v tf.Output, prefix string, beta1, beta2, epsilon ops.Hyperparameter) tf.Output {
 	alpha := u.OnceWide("alpha", func(f ops.Formula) tf.Output {
-		rate := f.Mul(f.Cast(u.Rate), f.Sqrt(u.unbiased(f, "beta2", beta2)))
-		return f.Div(rate, u.unbiased(f, "beta1", beta1))
+		rate := f.Mul(f.Cast(u.Rate), f.Sqrt(u.unbiased(f, prefix+"beta2", beta2)))
+		return f.Div(rate, u.unbiased(f, prefix+"beta1", beta1))
 	})
-	return u.Div(u.Mul(m, alpha), u.Add(u.Sqrt(v), u.Param("epsilon", epsilon)))
+	return u.Div(u.Mul(m, alpha), u.Add(u.Sqrt(v), u.Param(prefix+"epsilon", epsilon)))
 }
 
 // unbiased is 1 - beta^t with t the number of this update, from 1, in f's dtype.

@@ -16,7 +16,8 @@ import (
 //	w := w - rate/(1-beta1^t) · m/(n + epsilon)
 //
 // The slots are Keras' "momentum" (m) and "norm" (n). A dense update is
-// TensorFlow's fused operation.
+// TensorFlow's fused operation, which there is for all dtypes but bfloat16;
+// else it is composed.
 type Adamax struct {
 	Optimizer
 	Beta1, Beta2, Epsilon ops.Hyperparameter
@@ -30,7 +31,7 @@ type Adamax struct {
 func NewAdamax(rate float64) *Adamax {
 	a := &Adamax{Beta1: Value(0.9), Beta2: Value(0.999), Epsilon: Value(1e-7)}
 	a.use(&rule{
-		name: "Adamax", dense: a.update, rows: a.updateRows, lazy: &a.Lazy,
+		name: "Adamax", dense: a.update, lazy: &a.Lazy,
 		settings: func() settings { return settings{"beta1": a.Beta1, "beta2": a.Beta2, "epsilon": a.Epsilon} },
 	}, rate)
 	return a
@@ -44,17 +45,17 @@ func (a *Adamax) rate(u *Update) tf.Output {
 }
 
 func (a *Adamax) update(u *Update) {
-	w, m, n := u.Variable.Handle(), u.SlotVariable("momentum", ops.Zeros()).Handle(), u.SlotVariable("norm", ops.Zeros()).Handle()
-	beta1, beta2, epsilon, rate := u.Param("beta1", a.Beta1), u.Param("beta2", a.Beta2), u.Param("epsilon", a.Epsilon), a.rate(u)
-	power := u.Constant(0) // the bias is in the rate
-	u.Do(func(s *ops.Scope) *tf.Operation {
-		return raw.ResourceApplyAdaMax(s, w, m, n, power, rate, beta1, beta2, epsilon, u.Grad)
-	}, u.Grad)
-}
-
-func (a *Adamax) updateRows(u *Update) {
+	rate, beta2, epsilon := a.rate(u), u.Param("beta2", a.Beta2), u.Param("epsilon", a.Epsilon)
+	if u.Indices.Op == nil && u.DType != tf.Bfloat16 {
+		w, m, n := u.Variable.Handle(), u.SlotVariable("momentum", ops.Zeros()).Handle(), u.SlotVariable("norm", ops.Zeros()).Handle()
+		beta1, power := u.Param("beta1", a.Beta1), u.Constant(0) // the bias is in the rate
+		u.Do(func(s *ops.Scope) *tf.Operation {
+			return raw.ResourceApplyAdaMax(s, w, m, n, power, rate, beta1, beta2, epsilon, u.Grad)
+		}, u.Grad)
+		return
+	}
 	m := u.average("momentum", ops.Zeros(), "beta1", a.Beta1, u.Grad)
-	n := u.Maximum(u.Mul(u.Slot("norm", ops.Zeros()), u.Param("beta2", a.Beta2)), u.Abs(u.Grad))
+	n := u.Maximum(u.Mul(u.Slot("norm", ops.Zeros()), beta2), u.Abs(u.Grad))
 	u.SetSlot("norm", n)
-	u.Assign(u.Sub(u.Var, u.Div(u.Mul(m, a.rate(u)), u.Add(n, u.Param("epsilon", a.Epsilon)))))
+	u.Assign(u.Sub(u.Var, u.Div(u.Mul(m, rate), u.Add(n, epsilon))))
 }

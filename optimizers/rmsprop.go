@@ -20,8 +20,8 @@ import (
 //
 // The slots are "rms", with Centered "mg", and with a momentum that is not
 // constantly 0 "momentum"; Keras calls them velocity, average_gradient and
-// momentum. With a momentum the update is TensorFlow's fused operation, else
-// it is composed.
+// momentum. With a momentum the update is TensorFlow's fused operation, but for
+// rows in bfloat16, else it is composed.
 //
 // [V1] has the epsilon 1e-10 instead of 1e-7, Initial 1 instead of 0, and Lazy.
 type RMSprop struct {
@@ -43,7 +43,7 @@ func NewRMSprop(rate float64, as ...Convention) *RMSprop {
 		r.Epsilon, r.Initial, r.Lazy = Value(1e-10), 1, true
 	}
 	r.use(&rule{
-		name: "RMSProp", dense: r.update, rows: r.update, lazy: &r.Lazy,
+		name: "RMSProp", dense: r.update, lazy: &r.Lazy,
 		settings: func() settings { return settings{"rho": r.Rho, "momentum": r.Momentum, "epsilon": r.Epsilon} },
 		check:    func([]*ops.Variable) error { return atLeast(0, "the initial mean square", r.Initial) },
 	}, rate)
@@ -51,14 +51,9 @@ func NewRMSprop(rate float64, as ...Convention) *RMSprop {
 }
 
 func (r *RMSprop) update(u *Update) {
-	epsilon := u.Param("epsilon", r.Epsilon)
-	if isZero(r.Momentum) {
-		square := u.average("rms", ops.Value(r.Initial), "rho", r.Rho, u.Square(u.Grad))
-		if r.Centered {
-			mean := u.average("mg", ops.Zeros(), "rho", r.Rho, u.Grad)
-			square = u.Sub(square, u.Square(mean))
-		}
-		u.Assign(u.Sub(u.Var, u.Div(u.Mul(u.Rate, u.Grad), u.Sqrt(u.Add(square, epsilon)))))
+	sparse := u.Indices.Op != nil
+	if isZero(r.Momentum) || sparse && u.DType == tf.Bfloat16 { // for which there is no kernel
+		r.composed(u)
 		return
 	}
 	w, rms := u.Variable.Handle(), u.SlotVariable("rms", ops.Value(r.Initial)).Handle()
@@ -67,9 +62,9 @@ func (r *RMSprop) update(u *Update) {
 		mg = u.SlotVariable("mg", ops.Zeros()).Handle()
 	}
 	mom := u.SlotVariable("momentum", ops.Zeros()).Handle()
-	rho, momentum := u.Param("rho", r.Rho), u.Param("momentum", r.Momentum)
+	rho, momentum, epsilon := u.Param("rho", r.Rho), u.Param("momentum", r.Momentum), u.Param("epsilon", r.Epsilon)
 	u.Do(func(s *ops.Scope) *tf.Operation {
-		switch sparse := u.Indices.Op != nil; {
+		switch {
 		case sparse && r.Centered:
 			return raw.ResourceSparseApplyCenteredRMSProp(s, w, mg, rms, mom, u.Rate, rho, momentum, epsilon, u.Grad, u.Indices)
 		case sparse:
@@ -79,4 +74,17 @@ func (r *RMSprop) update(u *Update) {
 		}
 		return raw.ResourceApplyRMSProp(s, w, rms, mom, u.Rate, rho, momentum, epsilon, u.Grad)
 	}, u.Grad, u.Indices)
+}
+
+func (r *RMSprop) composed(u *Update) {
+	square := u.average("rms", ops.Value(r.Initial), "rho", r.Rho, u.Square(u.Grad))
+	if r.Centered {
+		square = u.Sub(square, u.Square(u.average("mg", ops.Zeros(), "rho", r.Rho, u.Grad)))
+	}
+	step := u.Div(u.Mul(u.Rate, u.Grad), u.Sqrt(u.Add(square, u.Param("epsilon", r.Epsilon))))
+	if !isZero(r.Momentum) {
+		step = u.Add(u.Mul(u.Slot("momentum", ops.Zeros()), u.Param("momentum", r.Momentum)), step)
+		u.SetSlot("momentum", step)
+	}
+	u.Assign(u.Sub(u.Var, step))
 }
