@@ -16,6 +16,22 @@ type Gradient = gradients.Gradient
 // IndexedSlices is a sparse gradient, Python's tf.IndexedSlices.
 type IndexedSlices = gradients.IndexedSlices
 
+// Gating says which gradients wait for each other.
+type Gating = gradients.Gating
+
+// Aggregation is how several gradients of one tensor are added.
+type Aggregation = gradients.Aggregation
+
+// The settings of GradientOptions.Gate and .Aggregation.
+const (
+	GateNone  = gradients.GateNone
+	GateOp    = gradients.GateOp
+	GateGraph = gradients.GateGraph
+
+	AddN     = gradients.AddN
+	Pairwise = gradients.Pairwise
+)
+
 // GradientOptions are the settings of [Gradients].
 type GradientOptions struct {
 	// GradYs are the gradients of the ys, Python's grad_ys; nil or a zero
@@ -25,6 +41,12 @@ type GradientOptions struct {
 	StopGradients []tf.Output
 	// Zeros asks for zeros instead of no gradient where an x has none.
 	Zeros bool
+	// Gate has gradients wait for each other before one is used: GateOp those of
+	// one operation's inputs, GateGraph those by all xs. None by default.
+	Gate Gating
+	// Aggregation is how gradients that reach a tensor from several sides are
+	// added: AddN by default, or Pairwise.
+	Aggregation Aggregation
 	// Name is the name scope of the new nodes, "gradients" when empty.
 	Name string
 }
@@ -50,7 +72,7 @@ func Gradients(s *Scope, ys, xs []tf.Output, options ...GradientOptions) ([]Grad
 		o = options[0]
 	}
 	return gradients.Compute(GradientScope(s), ys, o.GradYs, xs, gradients.Options{
-		Name: o.Name, StopGradients: o.StopGradients, Zeros: o.Zeros})
+		Name: o.Name, StopGradients: o.StopGradients, Zeros: o.Zeros, Gate: o.Gate, Aggregation: o.Aggregation})
 }
 
 // VariableGradients is [Gradients] by variables.

@@ -33,6 +33,11 @@ type Options struct {
 	// Zeros asks for zeros where an x has no gradient
 	// (UnconnectedGradients.ZERO); by default such a Gradient is none.
 	Zeros bool
+	// Gate says which gradients wait for each other: none by default.
+	Gate Gating
+	// Aggregation is how several gradients of a tensor are added: AddN by
+	// default.
+	Aggregation Aggregation
 	// Override replaces the gradient function of operation types for this
 	// computation, as tf.Graph.gradient_override_map does for nodes made
 	// under it. A nil Func makes a type not differentiable.
@@ -471,7 +476,8 @@ func (w *walk) total(n *node, output int) Gradient {
 	case 1:
 		return parts[0]
 	}
-	g := sum(&Context{Scope: w.root.On(n.op.Device()), shared: w.shared}, parts)
+	c := &Context{Scope: w.root.On(n.op.Device()), shared: w.shared}
+	g := sum(c, parts, w.opts.Aggregation)
 	n.grads[output] = []Gradient{g}
 	return g
 }
@@ -517,6 +523,16 @@ func (w *walk) call(n *node, grads []Gradient) (result []Gradient) {
 				n.op.Type(), name, i, bridge.DTypeName(have), bridge.DTypeName(want)))
 			return nil
 		}
+		if g.Slices == nil && want != bridge.Resource && want != bridge.Variant {
+			if have, want := c.Static(g.Dense), c.Static(n.tensor[i]); !have.CompatibleWith(want) {
+				w.root.Fail(fmt.Errorf("gradients: the gradient function of %s at node %q gave input %d a gradient of shape %s, wanted %s",
+					n.op.Type(), name, i, have, want))
+				return nil
+			}
+		}
+	}
+	if w.opts.Gate == GateOp {
+		result = together(c, result)
 	}
 	return result
 }
@@ -531,6 +547,9 @@ func (w *walk) results(xs []tf.Output) []Gradient {
 		if w.opts.Zeros && result[i].IsNone() {
 			result[i].Dense = root.zerosFor(x)
 		}
+	}
+	if w.opts.Gate == GateGraph {
+		result = together(root, result)
 	}
 	return result
 }

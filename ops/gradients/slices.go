@@ -88,7 +88,7 @@ func Scale(s Scope, g Gradient, factor tf.Output) Gradient {
 
 // sum adds up the gradients that reach one tensor: dense ones by AddN, sparse
 // ones by concatenation, and both kinds by making all of them dense.
-func sum(c *Context, parts []Gradient) Gradient {
+func sum(c *Context, parts []Gradient, how Aggregation) Gradient {
 	switch len(parts) {
 	case 0:
 		return Gradient{}
@@ -107,6 +107,13 @@ func sum(c *Context, parts []Gradient) Gradient {
 	dense := make([]tf.Output, len(parts))
 	for i, p := range parts {
 		dense[i] = Densify(c, p)
+	}
+	if how == Pairwise {
+		total := dense[0]
+		for _, d := range dense[1:] {
+			total = raw.AddN(c, []tf.Output{total, d})
+		}
+		return Gradient{Dense: total}
 	}
 	return Gradient{Dense: raw.AddN(c, dense)}
 }
