@@ -43,6 +43,7 @@ type bench struct {
 	ours         []form // the fastest of ours counts too
 	peers        []form
 	runs         int
+	rounds       int  // at most so many, where a run takes long; 0: as many as asked for
 	oursOverPeer bool // ratio is ours over theirs
 }
 
@@ -109,6 +110,9 @@ func run(ctx context.Context, only, out string, rounds int) (err error) {
 
 // measure alternates the forms round by round.
 func (b bench) measure(ctx context.Context, rounds int) (row, error) {
+	if b.rounds > 0 {
+		rounds = min(rounds, b.rounds)
+	}
 	forms := append(slices.Clone(b.ours), b.peers...)
 	times := make([][]float64, len(forms))
 	for i, f := range forms { // warm up: sessions opened, functions traced

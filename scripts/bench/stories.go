@@ -166,7 +166,10 @@ func newStories(ctx context.Context, dir string) (_ *stories, err error) {
 	if err := s.copies(ctx); err != nil {
 		return nil, err
 	}
-	return s, s.floormod(ctx, py)
+	if err := s.floormod(ctx, py); err != nil {
+		return nil, err
+	}
+	return s, s.gradients(ctx, dir, py)
 }
 
 // children compiles the C peer and starts the Python one.
@@ -180,7 +183,7 @@ func (s *stories) children(ctx context.Context, dir string) (c string, py *child
 	if err != nil {
 		return "", nil, err
 	}
-	py, err = start(ctx, interpreter, filepath.Join(source, "peer.py"))
+	py, err = start(ctx, interpreter, filepath.Join(source, "peer.py"), dir)
 	if err != nil {
 		return "", nil, err
 	}
