@@ -73,7 +73,7 @@ staticcheck: library tools
 generated: library
 	@echo "== generated code"; $(BUILD) scripts/check-generated
 
-unit: library
+unit: python
 	@echo "== tests"; $(BUILD) $(TEST) -name unit ./...
 
 race: library

@@ -96,15 +96,11 @@ func (m *Model) importError(err error) error {
 	if made == "" {
 		made = "an unknown version"
 	}
-	var e *bridge.Error
-	if !errors.As(err, &e) {
-		return err
-	}
 	hint := fmt.Sprintf("the model was saved by TensorFlow %s, and this is %s", made, bridge.Version())
-	if e.Code == bridge.NotFound {
+	if errors.Is(err, bridge.ErrNotFound) {
 		hint += "; a library of custom ops (TensorFlow Text, Decision Forests …) is named in Options.Libraries, --library at the shell"
 	}
-	return &bridge.Error{Code: e.Code, Op: filepath.Join(m.dir, modelFile), Message: e.Op + ": " + e.Message + "; " + hint, Err: err}
+	return because(filepath.Join(m.dir, modelFile), hint, err)
 }
 
 // checkSignatures holds the signatures against the graph: what they name must
@@ -178,7 +174,7 @@ func (m *Model) fill(ctx context.Context) error {
 		return err
 	}
 	if err := m.runWith(ctx, init, assets); err != nil {
-		return bridge.Errorf(codeOf(err), m.dir, "the model's initializer %q failed: %w", init.Name(), err)
+		return because(m.dir, fmt.Sprintf("the model's initializer %q failed", init.Name()), err)
 	}
 	return nil
 }
@@ -276,7 +272,7 @@ func (m *Model) restore(ctx context.Context, assets *paths) error {
 	}
 	defer with.values[len(with.values)-1].Close()
 	if err := m.runWith(ctx, op, with); err != nil {
-		return bridge.Errorf(codeOf(err), prefix, "the variables can't be restored: %w", err)
+		return because(prefix, "the variables can't be restored", err)
 	}
 	return nil
 }
@@ -307,12 +303,13 @@ func restores(op *tf.Operation) bool {
 	return false
 }
 
-func codeOf(err error) bridge.Code {
+// because is an error whose cause is err, with its code, once.
+func because(op, what string, err error) error {
 	var e *bridge.Error
-	if errors.As(err, &e) {
-		return e.Code
+	if !errors.As(err, &e) {
+		return bridge.Errorf(bridge.Unknown, op, "%s: %w", what, err)
 	}
-	return bridge.Unknown
+	return &bridge.Error{Code: e.Code, Op: op, Message: what + ": " + strings.TrimPrefix(e.Op+": "+e.Message, ": "), Err: err}
 }
 
 func (m *Model) runWith(ctx context.Context, op *tf.Operation, with *paths) error {

@@ -366,6 +366,16 @@ func (m *Model) leave() {
 	}
 }
 
+// Busy is how many calls are in progress.
+func (m *Model) Busy() int {
+	if m == nil {
+		return 0
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.running
+}
+
 // Close waits for the calls in progress, and frees the model and its variables.
 // Calls that come later give an error that matches bridge.ErrClosed. It may be
 // called again.

@@ -51,10 +51,8 @@ func readModel(dir string) ([]*metaGraph, error) {
 	path := filepath.Join(dir, modelFile)
 	info, err := os.Stat(path)
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return nil, notAModel(dir)
 	case err != nil:
-		return nil, bridge.Errorf(bridge.InvalidArgument, "Load", "%w", err)
+		return nil, notAModel(dir)
 	case !info.Mode().IsRegular():
 		return nil, bridge.Errorf(bridge.InvalidArgument, path, "is not a file")
 	case info.Size() > maxModelBytes:
