@@ -10,6 +10,12 @@
 // dtype. In float32 a step above 2^24 is rounded, as it is in Python, except
 // where a schedule says otherwise.
 //
+// They combine: [LinearWarmup] and [ConstantWarmup] stand in front of any other,
+// [Sequence] puts them one after another, and [Formula] is one of your own. A
+// rate that follows a measurement, [Plateau], is computed by the program and
+// fed. What is wrong with the settings is an error where a schedule is used,
+// before anything is added to the graph.
+//
 // Each type implements [ops.Hyperparameter], as does anything of your own with
 // its one method.
 package schedules
@@ -18,111 +24,115 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 
 	tf "github.com/galeone/tensorflow/tensorflow/go"
 
 	"github.com/sluice-ml/sluice/ops"
-	"github.com/sluice-ml/sluice/ops/raw"
 )
 
-// ExponentialDecay falls from Initial by the factor Rate every Steps steps:
+// Formula is a schedule given by its formula. step is the count of steps as a
+// scalar of f's dtype, in which the result is too:
 //
-//	Initial · Rate^(step/Steps)
-//
-// It is tf.keras.optimizers.schedules.ExponentialDecay and
-// tf.compat.v1.train.exponential_decay.
-type ExponentialDecay struct {
-	Initial float64
-	Steps   int64   // steps in which it falls once by Rate, above 0
-	Rate    float64 // factor, 0 or more
-	// Staircase lets it fall in jumps, every Steps steps, and not in between.
-	Staircase bool
-}
+//	adam.Rate = schedules.Formula(func(f ops.Formula, step tf.Output) tf.Output {
+//		return f.Mul(f.Constant(0.1), f.Rsqrt(f.Add(step, f.Constant(1))))
+//	})
+type Formula func(f ops.Formula, step tf.Output) tf.Output
 
 // At is the value at a step.
-func (d ExponentialDecay) At(s *ops.Scope, step tf.Output, dt tf.DataType) tf.Output {
-	if err := d.Check(); err != nil {
-		s.Fail(err)
-		return tf.Output{}
-	}
-	f := formula(s, dt)
-	times := f.Div(f.Cast(step), f.Constant(float64(d.Steps)))
-	if d.Staircase {
-		times = f.Floor(times)
-	}
-	return f.Of(dt).Cast(f.Mul(f.Constant(d.Initial), f.Pow(f.Constant(d.Rate), times)))
+func (formula Formula) At(s *ops.Scope, step tf.Output, dt tf.DataType) tf.Output {
+	return at(s, dt, formula, func(f ops.Formula) tf.Output { return formula(f, f.Cast(step)) })
 }
 
-// Check says what is wrong with the settings.
-func (d ExponentialDecay) Check() error {
-	switch {
-	case d.Steps <= 0:
-		return fmt.Errorf("exponential decay: Steps is %d, wanted above 0", d.Steps)
-	case !(d.Rate >= 0) || math.IsInf(d.Rate, 1):
-		return fmt.Errorf("exponential decay: Rate is %v, wanted a finite number, 0 or more", d.Rate)
-	case math.IsNaN(d.Initial) || math.IsInf(d.Initial, 0):
-		return fmt.Errorf("exponential decay: Initial is %v, wanted a finite number", d.Initial)
+// Check says whether there is a formula.
+func (formula Formula) Check() error {
+	if formula == nil {
+		return errors.New("formula of the step: it is nil")
 	}
 	return nil
 }
 
-// PiecewiseConstant has one value up to and including each boundary:
-//
-//	Values[0]      step ≤ Boundaries[0]
-//	Values[i]      Boundaries[i-1] < step ≤ Boundaries[i]
-//	Values[last]   after the last boundary
-//
-// Steps are compared as integers, however large. It is
-// tf.keras.optimizers.schedules.PiecewiseConstantDecay and
-// tf.compat.v1.train.piecewise_constant.
-type PiecewiseConstant struct {
-	Boundaries []int64   // rising
-	Values     []float64 // one more than there are boundaries
-}
+// checker is what all schedules are.
+type checker interface{ Check() error }
 
-// At is the value at a step.
-func (p PiecewiseConstant) At(s *ops.Scope, step tf.Output, dt tf.DataType) tf.Output {
-	if err := p.Check(); err != nil {
+// at builds a schedule that is all right: in float32, or in float64 for values
+// of that dtype.
+func at(s *ops.Scope, dt tf.DataType, c checker, build func(f ops.Formula) tf.Output) tf.Output {
+	if err := c.Check(); err != nil {
 		s.Fail(err)
 		return tf.Output{}
 	}
-	f := formula(s, dt)
-	if len(p.Boundaries) == 0 {
-		return f.Of(dt).Constant(p.Values[0])
+	wide := dt
+	if dt != tf.Double {
+		wide = tf.Float
 	}
-	values := make([]tf.Output, len(p.Values))
-	for i, v := range p.Values {
-		values[i] = f.Constant(v)
+	f := ops.NewFormula(s, wide)
+	value := build(f)
+	if value.Op == nil {
+		if s.Err() == nil {
+			s.Fail(errors.New("a schedule gave no tensor"))
+		}
+		return tf.Output{}
 	}
-	boundaries := ops.Const(s, ops.Shape{int64(len(p.Boundaries))}, p.Boundaries)
-	passed := raw.Cast(s, f.Greater(step, boundaries), tf.Int32)
-	zero := ops.Number(s, tf.Int32, 0)
-	index := raw.Sum(s, passed, zero)
-	return f.Of(dt).Cast(raw.GatherV2(s, raw.Pack(s, values), index, zero))
+	return f.Of(dt).Cast(value)
 }
 
-// Check says what is wrong with the settings.
-func (p PiecewiseConstant) Check() error {
-	if len(p.Values) != len(p.Boundaries)+1 {
-		return fmt.Errorf("piecewise constant: %d values for %d boundaries, wanted one value more than boundaries",
-			len(p.Values), len(p.Boundaries))
-	}
-	for i := 1; i < len(p.Boundaries); i++ {
-		if p.Boundaries[i] <= p.Boundaries[i-1] {
-			return fmt.Errorf("piecewise constant: boundary %d follows %d, wanted them rising", p.Boundaries[i], p.Boundaries[i-1])
+// check is the first of the problems that there are.
+func check(what string, problems ...error) error {
+	for _, p := range problems {
+		if p != nil {
+			return fmt.Errorf("%s: %w", what, p)
 		}
 	}
-	if slices.ContainsFunc(p.Values, math.IsNaN) {
-		return errors.New("piecewise constant: a value is NaN")
+	return nil
+}
+
+func isFinite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
+
+func finite(name string, v float64) error {
+	if isFinite(v) {
+		return nil
+	}
+	return fmt.Errorf("%s is %v, wanted a finite number", name, v)
+}
+
+func atLeast(bound float64, name string, v float64) error {
+	if isFinite(v) && v >= bound {
+		return nil
+	}
+	return fmt.Errorf("%s is %v, wanted a finite number, %v or more", name, v, bound)
+}
+
+func above(bound float64, name string, v float64) error {
+	if isFinite(v) && v > bound {
+		return nil
+	}
+	return fmt.Errorf("%s is %v, wanted a finite number above %v", name, v, bound)
+}
+
+// steps checks a number of steps.
+func steps(name string, n int64) error {
+	if n > 0 {
+		return nil
+	}
+	return fmt.Errorf("%s is %d, wanted above 0", name, n)
+}
+
+// inner checks another schedule, as far as it can be.
+func inner(name string, h ops.Hyperparameter) error {
+	if h == nil {
+		return fmt.Errorf("%s is nil; wanted a schedule, ops.Fixed or ops.Fed(tensor)", name)
+	}
+	if c, ok := h.(checker); ok {
+		if err := c.Check(); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
 	}
 	return nil
 }
 
-// formula computes in float32, or in float64 for values of that dtype.
-func formula(s *ops.Scope, dt tf.DataType) ops.Formula {
-	if dt != tf.Double {
-		dt = tf.Float
+func below(bound float64, name string, v float64) error {
+	if v < bound {
+		return nil
 	}
-	return ops.NewFormula(s, dt)
+	return fmt.Errorf("%s is %v, wanted below %v", name, v, bound)
 }
