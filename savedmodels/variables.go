@@ -50,7 +50,7 @@ func (m *Model) Variables() []Variable {
 	return all
 }
 
-// handles are the graph's own variables, by the names there.
+// handles are the graph's own variables, and whether TensorFlow 1 trains them.
 func (m *Model) handles() []Variable {
 	trainable := map[string]bool{}
 	for _, encoded := range m.meta.GetCollectionDef()["trainable_variables"].GetBytesList().GetValue() {
@@ -60,9 +60,19 @@ func (m *Model) handles() []Variable {
 			trainable[name] = true
 		}
 	}
+	all := GraphVariables(m.graph)
+	for i, v := range all {
+		all[i].Trainable = trainable[v.Name] || trainable[v.Handle.Op.Name()]
+	}
+	return all
+}
+
+// GraphVariables are the variables of a graph, in the order of their nodes, by the
+// names that they share. A graph does not tell which of them are trained.
+func GraphVariables(g *tf.Graph) []Variable {
 	seen := map[string]bool{}
 	var all []Variable
-	for op := range bridge.Operations(m.graph) {
+	for op := range bridge.Operations(g) {
 		v := Variable{Name: op.Name()}
 		switch op.Type() {
 		case "VarHandleOp":
@@ -82,7 +92,6 @@ func (m *Model) handles() []Variable {
 		v.DType, _ = bridge.AttrType(op, "dtype")
 		v.Shape, _ = bridge.AttrShape(op, "shape")
 		v.Handle = op.Output(0)
-		v.Trainable = trainable[v.Name] || trainable[op.Name()]
 		all = append(all, v)
 	}
 	return all

@@ -201,10 +201,8 @@ func (o *gradOptions) loadGraph(path string, d *differentiated) error {
 	if _, err := bridge.Import(d.graph, def, bridge.ImportOptions{}); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
-	for op := range bridge.Operations(d.graph) {
-		if op.Type() == "VarHandleOp" {
-			d.variables[op.Name()] = op.Output(0)
-		}
+	for _, v := range savedmodels.GraphVariables(d.graph) {
+		d.variables[v.Name] = v.Handle
 	}
 	return o.differentiate(d)
 }

@@ -206,18 +206,11 @@ func inspectGraph(path string, nodes bool) (*inspected, error) {
 	}
 	var inputs, outputs []portFound
 	var ends []*tf.Operation
-	var variables []variableFound
 	for op := range bridge.Operations(g) {
-		switch op.Type() {
-		case "Placeholder", "PlaceholderWithDefault":
+		if strings.HasPrefix(op.Type(), "Placeholder") {
 			p := tensorPort(op, 0)
 			p.Optional = op.Type() != "Placeholder"
 			inputs = append(inputs, p)
-		case "VarHandleOp", "VariableV2", "Variable":
-			dt, _ := bridge.AttrType(op, "dtype")
-			shape, _ := bridge.AttrShape(op, "shape")
-			v := savedmodels.Variable{Name: op.Name(), DType: dt, Shape: shape}
-			variables = append(variables, variableFound{Name: op.Name(), DType: bridge.DTypeName(dt), Shape: shape, Bytes: v.Bytes()})
 		}
 		for i, out := range bridge.OutputsOf(op) {
 			if len(bridge.Consumers(out)) == 0 && op.Type() != "VarHandleOp" && op.Type() != "Const" {
@@ -231,7 +224,7 @@ func inspectGraph(path string, nodes bool) (*inspected, error) {
 		return nil, err
 	}
 	found := graphOf(d)
-	found.Inputs, found.Outputs, found.Variables = inputs, outputs, variables
+	found.Inputs, found.Outputs, found.Variables = inputs, outputs, variablesFound(savedmodels.GraphVariables(g))
 	if nodes {
 		found.List = nodesOf(g)
 	}
