@@ -44,7 +44,7 @@ func NewAdadelta(rate float64, as ...Convention) *Adadelta {
 
 func (a *Adadelta) update(u *Update) {
 	w, sum, step := u.Variable.Handle(), u.SlotVariable("accum", ops.Zeros()).Handle(), u.SlotVariable("accum_update", ops.Zeros()).Handle()
-	rho, epsilon := u.Param("rho", a.Rho), u.Param("epsilon", a.Epsilon)
+	rho, epsilon := u.Param("rho", a.Rho), u.epsilon("epsilon", a.Epsilon)
 	u.Do(func(s *ops.Scope) *tf.Operation {
 		if u.Indices.Op != nil {
 			return raw.ResourceSparseApplyAdadelta(s, w, sum, step, u.Rate, rho, epsilon, u.Grad, u.Indices)

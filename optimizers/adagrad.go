@@ -55,7 +55,7 @@ func (a *Adagrad) update(u *Update) {
 	if !isZero(a.Epsilon) {
 		sum := u.Add(u.Slot("accumulator", ops.Value(a.Initial)), u.Square(u.Grad))
 		u.SetSlot("accumulator", sum)
-		u.Assign(u.Sub(u.Var, u.Div(u.Mul(u.Rate, u.Grad), u.Sqrt(u.Add(sum, u.Param("epsilon", a.Epsilon))))))
+		u.Assign(u.Sub(u.Var, u.Div(u.Mul(u.Rate, u.Grad), u.Sqrt(u.Add(sum, u.epsilon("epsilon", a.Epsilon))))))
 		return
 	}
 	w, slot := u.Variable.Handle(), u.SlotVariable("accumulator", ops.Value(a.Initial)).Handle()

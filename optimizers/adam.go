@@ -81,7 +81,7 @@ func (u *Update) adamStep(m, v tf.Output, prefix string, beta1, beta2, epsilon o
 		rate := f.Mul(f.Cast(u.Rate), f.Sqrt(u.unbiased(f, prefix+"beta2", beta2)))
 		return f.Div(rate, u.unbiased(f, prefix+"beta1", beta1))
 	})
-	return u.Div(u.Mul(m, alpha), u.Add(u.Sqrt(v), u.Param(prefix+"epsilon", epsilon)))
+	return u.Div(u.Mul(m, alpha), u.Add(u.Sqrt(v), u.epsilon(prefix+"epsilon", epsilon)))
 }
 
 // unbiased is 1 - beta^t with t the number of this update, from 1, in f's dtype.
@@ -112,4 +112,15 @@ func oneLess(u *Update, name string, h ops.Hyperparameter) tf.Output {
 	return u.OnceWide("one_less_"+name, func(f ops.Formula) tf.Output {
 		return f.Sub(f.Constant(1), u.Apply.Param(name, h, f.DType))
 	})
+}
+
+// epsilon is a setting that keeps a quotient finite. A constant that rounds to 0
+// in 16 bits, as 1e-8 does, is the smallest number above 0 there; with 0, a
+// weight whose gradients are all 0 would become NaN, as it does in Python.
+func (u *Update) epsilon(name string, h ops.Hyperparameter) tf.Output {
+	const smallestHalf = 0x1p-24
+	if fixed, constant := h.(ops.Fixed); constant && fixed > 0 && u.DType == tf.Half {
+		return u.Constant(max(float64(fixed), smallestHalf))
+	}
+	return u.Param(name, h)
 }

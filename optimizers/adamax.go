@@ -45,7 +45,7 @@ func (a *Adamax) rate(u *Update) tf.Output {
 }
 
 func (a *Adamax) update(u *Update) {
-	rate, beta2, epsilon := a.rate(u), u.Param("beta2", a.Beta2), u.Param("epsilon", a.Epsilon)
+	rate, beta2, epsilon := a.rate(u), u.Param("beta2", a.Beta2), u.epsilon("epsilon", a.Epsilon)
 	if u.Indices.Op == nil && u.DType != tf.Bfloat16 {
 		w, m, n := u.Variable.Handle(), u.SlotVariable("momentum", ops.Zeros()).Handle(), u.SlotVariable("norm", ops.Zeros()).Handle()
 		beta1, power := u.Param("beta1", a.Beta1), u.Constant(0) // the bias is in the rate

@@ -43,7 +43,7 @@ func (l *Lamb) update(u *Update) {
 	unbias := func(x tf.Output, name string, beta ops.Hyperparameter) tf.Output {
 		return u.Mul(x, u.OnceWide("unbias_"+name, func(f ops.Formula) tf.Output { return f.Reciprocal(u.unbiased(f, name, beta)) }))
 	}
-	step := u.Div(unbias(m, "beta1", l.Beta1), u.Add(u.Sqrt(unbias(v, "beta2", l.Beta2)), u.Param("epsilon", l.Epsilon)))
+	step := u.Div(unbias(m, "beta1", l.Beta1), u.Add(u.Sqrt(unbias(v, "beta2", l.Beta2)), u.epsilon("epsilon", l.Epsilon)))
 	ratio := u.wide(func(f ops.Formula) tf.Output {
 		of, by := f.Sqrt(sumOf(f, f.Square(f.Cast(u.Var)))), f.Sqrt(sumOf(f, f.Square(f.Cast(step))))
 		both := f.And(f.Greater(of, f.Constant(0)), f.Greater(by, f.Constant(0)))

@@ -85,5 +85,5 @@ func (n *Nadam) update(u *Update) {
 	m := u.average("momentum", ops.Zeros(), "beta1", n.Beta1, u.Grad)
 	v := u.average("velocity", ops.Zeros(), "beta2", n.Beta2, u.Square(u.Grad))
 	step := u.Add(u.Mul(m, ofMomentum), u.Mul(u.Grad, ofGradient))
-	u.Assign(u.Sub(u.Var, u.Div(step, u.Add(u.Sqrt(u.Mul(v, ofVelocity)), u.Param("epsilon", n.Epsilon)))))
+	u.Assign(u.Sub(u.Var, u.Div(step, u.Add(u.Sqrt(u.Mul(v, ofVelocity)), u.epsilon("epsilon", n.Epsilon)))))
 }

@@ -62,7 +62,7 @@ func (r *RMSprop) update(u *Update) {
 		mg = u.SlotVariable("mg", ops.Zeros()).Handle()
 	}
 	mom := u.SlotVariable("momentum", ops.Zeros()).Handle()
-	rho, momentum, epsilon := u.Param("rho", r.Rho), u.Param("momentum", r.Momentum), u.Param("epsilon", r.Epsilon)
+	rho, momentum, epsilon := u.Param("rho", r.Rho), u.Param("momentum", r.Momentum), u.epsilon("epsilon", r.Epsilon)
 	u.Do(func(s *ops.Scope) *tf.Operation {
 		switch {
 		case sparse && r.Centered:
@@ -81,7 +81,7 @@ func (r *RMSprop) composed(u *Update) {
 	if r.Centered {
 		square = u.Sub(square, u.Square(u.average("mg", ops.Zeros(), "rho", r.Rho, u.Grad)))
 	}
-	step := u.Div(u.Mul(u.Rate, u.Grad), u.Sqrt(u.Add(square, u.Param("epsilon", r.Epsilon))))
+	step := u.Div(u.Mul(u.Rate, u.Grad), u.Sqrt(u.Add(square, u.epsilon("epsilon", r.Epsilon))))
 	if !isZero(r.Momentum) {
 		step = u.Add(u.Mul(u.Slot("momentum", ops.Zeros()), u.Param("momentum", r.Momentum)), step)
 		u.SetSlot("momentum", step)
