@@ -124,6 +124,7 @@ func OpenBody(g *tf.Graph, f Func, args []BodyArg) (*Body, error) {
 			}
 			translated.substitute(node.Attr, name, value)
 		}
+		translated.keepColocation(node)
 		out.Node = append(out.Node, node)
 	}
 	byName := map[string]tf.Output{}
@@ -269,6 +270,27 @@ func (t *translation) offset(name, output string) (int, error) {
 	}
 	t.offsets[name] = known
 	return t.offset(name, output)
+}
+
+// keepColocation drops the wish to be placed with nodes that are not in the
+// function, such as those of the graph that it was made in.
+func (t *translation) keepColocation(node *nodedef.NodeDef) {
+	const class, prefix = "_class", "loc:@"
+	value := node.Attr[class]
+	if value == nil {
+		return
+	}
+	var kept [][]byte
+	for _, s := range value.GetList().GetS() {
+		if name, ok := strings.CutPrefix(string(s), prefix); !ok || t.nodes[name] != nil {
+			kept = append(kept, s)
+		}
+	}
+	if kept == nil {
+		delete(node.Attr, class)
+		return
+	}
+	node.Attr[class] = &attrvalue.AttrValue{Value: &attrvalue.AttrValue_List{List: &attrvalue.AttrValue_ListValue{S: kept}}}
 }
 
 // attr is the value of an attribute that says how many outputs a node has.

@@ -284,15 +284,6 @@ func (d *derivative) input(name string, dt tf.DataType, shape bridge.Shape) tf.O
 	return raw.Placeholder(d, bridge.BaseDType(dt), raw.WithShape(shape), raw.WithName(name))
 }
 
-// zeros is the gradient of an argument that does not depend on anything; dt is the
-// gradient's dtype.
-func (d *derivative) zeros(arg tf.Output, dt tf.DataType) tf.Output {
-	if arg.DataType() == bridge.Resource {
-		return raw.Fill(d, d.VariableShape(arg, tf.Int32), d.Number(dt, 0))
-	}
-	return d.ZerosLike(arg)
-}
-
 // collect finds the operations that outs are made by, and the tensors of the
 // forward function that those take. available tells which arguments can be had
 // without the forward function.
@@ -442,10 +433,9 @@ func (c *Context) addFunctions(list ...made) []string {
 			if m.from != list[i].from {
 				continue
 			}
-			base := strings.TrimLeft(m.spec.Name, "_")
-			names[k] = base
+			names[k] = m.spec.Name
 			for n := 1; taken[names[k]]; n++ {
-				names[k] = fmt.Sprintf("%s_%d", base, n)
+				names[k] = fmt.Sprintf("%s_%d", m.spec.Name, n)
 			}
 			taken[names[k]] = true
 			m.spec.Name = names[k]

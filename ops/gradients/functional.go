@@ -139,7 +139,13 @@ func shapes(outs []tf.Output) []bridge.Shape {
 
 // derivedName names a function after the one that it comes from.
 func derivedName(name, suffix string) string {
-	base, _, _ := strings.Cut(strings.TrimLeft(name, "_"), suffix)
+	base, _, _ := strings.Cut(name, suffix)
+	base = strings.TrimLeft(strings.Map(func(r rune) rune {
+		if bridge.CheckName("f"+string(r)) != nil { // such as the <lambda> of Python
+			return '_'
+		}
+		return r
+	}, base), "_")
 	if base == "" {
 		base = "function"
 	}
@@ -486,17 +492,9 @@ func alike(branches []*derivative, xs []int) {
 			if g.IsNone() {
 				g.Dense = d.zeros(d.body.Args[x], dt)
 			}
-			if !sparse {
-				continue
+			if sparse {
+				*g = d.asSlices(*g)
 			}
-			if !g.IsSparse() {
-				shape := d.ShapeAs(g.Dense, tf.Int64)
-				g.Slices = &IndexedSlices{Values: g.Dense, DenseShape: shape,
-					Indices: raw.Range(d, d.Int(tf.Int64, 0), d.Dim(shape, 0), d.Int(tf.Int64, 1))}
-				g.Dense = none
-			}
-			s := *g.Slices
-			g.Slices = &IndexedSlices{Values: s.Values, Indices: d.Cast(s.Indices, tf.Int64), DenseShape: d.Cast(s.DenseShape, tf.Int64)}
 		}
 	}
 }

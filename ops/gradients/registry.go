@@ -174,10 +174,16 @@ func (e *MissingGradientError) Error() string {
 	return b.String()
 }
 
+// v1Loop is said of each part of a loop of TensorFlow 1.
+const v1Loop = "While (loops of TensorFlow 1, which are made of Enter, Exit and NextIteration, can't be differentiated; tf.compat.v1.enable_control_flow_v2 makes While of them)"
+
 // equivalents says what does the same as an operation without a gradient.
 var equivalents = map[string]string{
 	"SymbolicGradient":                 "the function's body inlined into the graph",
-	"Enter":                            "an unrolled loop (loops of tf.compat.v1 can't be differentiated here)",
+	"Enter":                            v1Loop,
+	"RefEnter":                         v1Loop,
+	"Exit":                             v1Loop,
+	"NextIteration":                    v1Loop,
 	"Unique":                           "Gather by indices computed outside of the differentiated path",
 	"BatchNormWithGlobalNormalization": "FusedBatchNormV3",
 	"Bincount":                         "UnsortedSegmentSum",

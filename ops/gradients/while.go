@@ -117,14 +117,6 @@ func source(t tf.Output) tf.Output {
 	return t
 }
 
-// loopGradient is the gradient of one loop variable, from iteration to iteration:
-// a tensor or, where sparse, the values and indices of the rows of a variable that
-// the iterations have read.
-type loopGradient struct {
-	variable int // of the forward loop
-	sparse   bool
-}
-
 func whileGrad(c *Context) []Gradient {
 	b, test := c.node.flow.bodies[0], c.node.flow.bodies[1]
 	xs := c.node.flow.carried
@@ -140,7 +132,7 @@ func whileGrad(c *Context) []Gradient {
 	var (
 		arguments, results, inputs []tf.Output // of the backward body; of the backward loop
 		shapes                     []bridge.Shape
-		grads                      []loopGradient
+		grads                      []int // the forward loop's variables that the gradients are of
 	)
 	variable := func(arg, result, input tf.Output, shape bridge.Shape) {
 		arguments, results = append(arguments, arg), append(results, result)
@@ -160,26 +152,16 @@ func whileGrad(c *Context) []Gradient {
 			if arg.DataType() == bridge.Variant {
 				shape = bridge.Shape{}
 			}
-			grads = append(grads, loopGradient{variable: x})
+			grads = append(grads, x)
 			variable(d.given[slices.Index(ys, x)], t, c.Grad(x), shape)
 		case g.IsNone():
 			continue
-		case g.IsSparse():
-			values := d.input("values", g.DType(), nil)
-			index := d.input("indices", tf.Int64, bridge.Shape{-1})
-			axis := d.Int(tf.Int32, 0)
-			handle := c.Input(x)
-			rows := c.VariableShape(handle, tf.Int64)
-			grads = append(grads, loopGradient{variable: x, sparse: true})
-			variable(values, raw.ConcatV2(d, []tf.Output{values, g.Slices.Values}, axis),
-				raw.Fill(c, c.Join(c.Ints(tf.Int64, 0), c.Part(rows, 1, 0)), c.Number(g.DType(), 0)), nil)
-			variable(index, raw.ConcatV2(d, []tf.Output{index, d.Cast(g.Slices.Indices, tf.Int64)}, axis),
-				raw.Fill(c, c.Ints(tf.Int64, 0), c.Int(tf.Int64, 0)), bridge.Shape{-1})
 		default:
-			sum := d.input("sum", g.DType(), bridge.ShapeOf(g.Dense))
-			grads = append(grads, loopGradient{variable: x})
+			part := Densify(d, g)
+			sum := d.input("sum", g.DType(), bridge.ShapeOf(part))
+			grads = append(grads, x)
 			start := raw.Fill(c, c.VariableShape(c.Input(x), tf.Int32), c.Number(g.DType(), 0))
-			variable(sum, d.Plus(sum, g.Dense), start, bridge.ShapeOf(g.Dense))
+			variable(sum, d.Plus(sum, part), start, bridge.ShapeOf(part))
 		}
 	}
 	for _, t := range arguments { // all are inputs of the backward function
@@ -252,15 +234,8 @@ func whileGrad(c *Context) []Gradient {
 	}
 
 	result := make([]Gradient, len(c.Inputs))
-	for k, at := 0, 1; k < len(grads); k++ {
-		x := grads[k].variable
-		if grads[k].sparse {
-			result[x].Slices = &IndexedSlices{Values: outs[at], Indices: outs[at+1], DenseShape: c.VariableShape(c.Input(x), tf.Int64)}
-			at += 2
-			continue
-		}
-		result[x].Dense = outs[at]
-		at++
+	for k, x := range grads {
+		result[x].Dense = outs[1+k]
 	}
 	// As in Python, what is connected to the loop has a gradient.
 	for i := range result {

@@ -1,16 +1,9 @@
 """Control flow and function calls: If, Case, While, calls, and TensorFlow 1's Switch and Merge."""
 
 import tensorflow as tf
-from tensorflow.python.framework import function as defun
+from graphcases import F, I, Var, case
 
-from graphcases import F, I, N, V, Var, case
-
-v1 = tf.compat.v1
-
-
-def stateless(op):
-    """The case's graph has the op of that name, without Stateless where the body has effects."""
-    return op.startswith("Stateless")
+v1, raw = tf.compat.v1, tf.raw_ops
 
 
 # Calls.
@@ -29,8 +22,7 @@ def call(x, y):
     return outer(x, y)
 
 
-def counted(x, v):
-    """A function with a random op and an update: both run once."""
+def with_variable(x, v):
     @tf.function
     def f(x):
         noise = tf.random.stateless_uniform(tf.shape(x), [3, 4], dtype=x.dtype)
@@ -40,7 +32,7 @@ def counted(x, v):
 
 case("PartitionedCall", call, F(3, 2), F(3, 2), dtypes="fd", unknown="rank")
 case("PartitionedCall", lambda x: inner(x, x)[0], F(4), name="shared")
-case("StatefulPartitionedCall", counted, F(3), Var(3), dtypes="fd", unknown="rank")
+case("StatefulPartitionedCall", with_variable, F(3), Var(3), dtypes="fd", unknown="rank")
 
 
 # Branches.
@@ -52,11 +44,6 @@ def branches(x, y, p):
 for p in [True, False]:
     tag = str(p).lower()
     case("StatelessIf", branches, F(3, 2), F(3, 2), I(p, "bool"), name=tag, dtypes="fd", unknown="rank")
-
-
-def branches_with(p, then, otherwise):
-    """An If with an effect in each branch is not stateless."""
-    return tf.cond(p, then, otherwise)
 
 
 for p in [True, False]:
@@ -94,11 +81,13 @@ case("StatelessWhile", lambda x, w: tf.while_loop(lambda i, h: i < 4, lambda i, 
      F(2, 3), F(3, 3), name="captured", dtypes="fd", unknown="rank")
 case("StatelessWhile", lambda x: tf.while_loop(lambda y: tf.reduce_sum(y) < 50.0, lambda y: (y * y + 0.5,), (tf.abs(x) + 1.0,))[0],
      F(3), name="no-counter", unknown="rank")
-case("StatelessWhile", lambda x: tf.while_loop(lambda i, y: i < 5, lambda i, y: (i + 1, y * 2.0 + tf.cast(i, y.dtype)), (0, x))[1], F(3), name="linear")
+case("StatelessWhile", lambda x: tf.while_loop(lambda i, y: i < 5, lambda i, y: (i + 1, y * 2.0 + tf.cast(i, y.dtype)), (0, x))[1], F(3), name="linear",
+     second=False)  # Python's is zeros, of values that it keeps and nobody needs
 case("StatelessWhile", lambda x, n: tf.while_loop(lambda i, a, b: i < n, lambda i, a, b: (i + 1, b * 1.5, tf.sin(a)), (0, x, x * 2.0))[1:],
      F(3), I(3), name="swapped")
 case("StatelessWhile", lambda x: tf.while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, tf.concat([y, y[:1] * x[0]], 0)), (0, x),
-                                               shape_invariants=(tf.TensorShape([]), tf.TensorShape([None])))[1], F(2), name="growing", unknown="rank")
+                                               shape_invariants=(tf.TensorShape([]), tf.TensorShape([None])))[1], F(2), name="growing",
+     unknown="rank", second=False)  # TensorFlow's graph optimizer takes the first shape for that of all iterations, in Python's second gradient too
 case("StatelessWhile", lambda x, y: tf.while_loop(lambda i, a, b: i < 3, lambda i, a, b: (i + 1, a * a, tf.stop_gradient(b) * 2.0), (0, x, y))[1:],
      F(2), F(2), name="stopped")
 
@@ -150,8 +139,38 @@ def recurrent(x, v):
 
 
 def looked_up(v, i):
-    return tf.while_loop(lambda k, h: k < 3, lambda k, h: (k + 1, h * 0.5 + tf.reduce_sum(tf.nn.embedding_lookup(v, i + k), 0)), (0, tf.zeros([2], v.dtype)))[1]
+    return tf.while_loop(lambda k, h: k < 3, lambda k, h: (k + 1, h * 0.5 + tf.reduce_sum(tf.sin(tf.nn.embedding_lookup(v, i + k)), 0)), (0, tf.zeros([2], v.dtype)))[1]
 
 
 case("While", recurrent, F(2, 3), Var(3, 3), dtypes="fd", unknown="rank")
-case("While", looked_up, Var(6, 2), I([0, 2, 2]), name="embedding", dtypes="fd")
+case("While", looked_up, Var(6, 2), I([0, 2, 2]), name="embedding", dtypes="fd", unknown=False)
+
+
+# TensorFlow 1.
+
+def switched(build):
+    """Builds with Switch and Merge in the place of If, and with v1 loops."""
+    def built(*args):
+        v2 = v1.control_flow_v2_enabled()
+        v1.disable_control_flow_v2()
+        try:
+            return build(*args)
+        finally:
+            if v2:
+                v1.enable_control_flow_v2()
+    return built
+
+
+for p in [True, False]:
+    tag = str(p).lower()
+    for op in ["Switch", "Merge"]:
+        case(op, switched(branches), F(3, 2), F(3, 2), I(p, "bool"), name=tag, dtypes="fd", unknown="rank")
+        case(op, switched(lambda x, y, p: v1.cond(p, lambda: x * y, lambda: tf.exp(x))), F(3), F(3), I(p, "bool"), name="one-branch/" + tag)
+        case(op, switched(lambda x, y, p: [v1.cond(p, lambda: x * x, lambda: tf.stop_gradient(y) * x), y * 2.0]), F(3), F(3), I(p, "bool"), name="stopped/" + tag)
+        case(op, switched(lambda x, p, q: v1.cond(p, lambda: v1.cond(q, lambda: tf.sin(x) * x, lambda: tf.exp(x)), lambda: x ** 3) * x),
+             F(3), I(p, "bool"), I(not p, "bool"), name="nested/" + tag, dtypes="fd", unknown="rank")
+        case(op, switched(lambda x, v, p: v1.cond(p, lambda: tf.sin(x) * v.read_value(), lambda: x * x)), F(3), Var(3), I(p, "bool"), name="variable/" + tag)
+        case(op, switched(lambda x, i, p: v1.cond(p, lambda: tf.gather(x, i) * 2.0, lambda: tf.gather(x, i + 1))), F(4, 2), I([1, 2, 1]), I(p, "bool"), name="sparse/" + tag)
+        case(op, switched(lambda x, p: v1.cond(p, lambda: [x * 2.0, tf.zeros_like(x)], lambda: [tf.ones_like(x), x * x])), F(3), I(p, "bool"), name="two/" + tag)
+    for op in ["RefSwitch", "RefMerge"]:
+        case(op, lambda v, p: raw.RefMerge(inputs=list(raw.RefSwitch(data=v, pred=p)))[0] * 2.0, F(3, ref=True), I(p, "bool"), name=tag, unknown=False)
