@@ -182,6 +182,9 @@ func (w *rewrite) keep(found map[string]bool) {
 		}
 		return false
 	})
+	for _, n := range w.def.GetNode() {
+		w.unplace(n)
+	}
 	library := map[string]*function.FunctionDef{}
 	for _, f := range w.def.GetLibrary().GetFunction() {
 		library[f.GetSignature().GetName()] = f
@@ -224,6 +227,21 @@ func (w *rewrite) keep(found map[string]bool) {
 	}
 	w.def.Library.Function = slices.DeleteFunc(w.def.Library.Function, func(f *function.FunctionDef) bool { return !called[f.GetSignature().GetName()] })
 	w.def.Library.Gradient = slices.DeleteFunc(w.def.Library.Gradient, func(g *function.GradientDef) bool { return !called[g.GetFunctionName()] })
+}
+
+// unplace drops a node's wish to be beside nodes that are no longer there.
+func (w *rewrite) unplace(n *nodedef.NodeDef) {
+	wishes := n.GetAttr()["_class"].GetList()
+	if wishes == nil {
+		return
+	}
+	wishes.S = slices.DeleteFunc(wishes.S, func(wish []byte) bool {
+		name, colocated := strings.CutPrefix(string(wish), "loc:@")
+		return colocated && w.nodes[name] == nil
+	})
+	if len(wishes.S) == 0 {
+		delete(n.Attr, "_class")
+	}
 }
 
 // sorted puts each node after its inputs, as those who read a graph line by line

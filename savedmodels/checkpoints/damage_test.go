@@ -112,20 +112,14 @@ func TestEveryTruncationIsFound(t *testing.T) {
 
 func TestDamageIsNamed(t *testing.T) {
 	prefix := filepath.Join(t.TempDir(), "m")
-	write := func() {
-		require.NoError(t, checkpoints.Write(prefix, map[string]*bridge.Tensor{
-			"a": floats(t, bridge.Shape{2}, 1, 2), "b": floats(t, bridge.Shape{2}, 3, 4), "c": floats(t, bridge.Shape{2}, 3, 4)},
-			checkpoints.WriteOptions{Shards: 3, Overwrite: true}))
-	}
-	write()
+	require.NoError(t, checkpoints.Write(prefix, map[string]*bridge.Tensor{
+		"a": floats(t, bridge.Shape{2}, 1, 2), "b": floats(t, bridge.Shape{2}, 3, 4), "c": floats(t, bridge.Shape{2}, 3, 4)},
+		checkpoints.WriteOptions{Shards: 3}))
 	data := fmt.Sprintf("%s.data-%05d-of-%05d", prefix, 1, 3)
-	content, err := os.ReadFile(data)
-	require.NoError(t, err)
-	content[5] ^= 4
-	require.NoError(t, os.WriteFile(data, content, 0o644))
+	flip(t, data, 5)
 
 	r := open(t, prefix)
-	err = r.Verify(t.Context())
+	err := r.Verify(t.Context())
 	require.ErrorIs(t, err, bridge.ErrDataLoss)
 	assert.ErrorContains(t, err, data)
 	assert.ErrorContains(t, err, "b is damaged: the checksum of its 8 bytes at byte 0 is ")
@@ -189,4 +183,13 @@ func TestIndexesOfAnyContentAreSafe(t *testing.T) {
 		require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(16<<20))
 	}
 	assert.Greater(t, refused, 2500)
+}
+
+// flip changes a byte of a file.
+func flip(t testing.TB, file string, at int) {
+	t.Helper()
+	content, err := os.ReadFile(file)
+	require.NoError(t, err)
+	content[at] ^= 0x10
+	require.NoError(t, os.WriteFile(file, content, 0o644))
 }

@@ -317,4 +317,3 @@ func prefixes(t testing.TB, dir string) []string {
 	slices.Sort(files)
 	return files
 }
-
