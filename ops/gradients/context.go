@@ -54,6 +54,7 @@ type shared struct {
 	shapes map[shapeKey]tf.Output
 	static map[bridge.OutputKey]bridge.Shape
 	ints   map[bridge.OutputKey][]int64
+	sizes  map[bridge.OutputKey][]size
 	source string // names this computation to TensorArrays
 }
 
@@ -69,6 +70,7 @@ func newShared(root Scope) *shared {
 		shapes: map[shapeKey]tf.Output{},
 		static: map[bridge.OutputKey]bridge.Shape{},
 		ints:   map[bridge.OutputKey][]int64{},
+		sizes:  map[bridge.OutputKey][]size{},
 	}
 }
 
@@ -526,7 +528,8 @@ func (c *Context) OnesLike(like tf.Output) tf.Output {
 	return raw.OnesLike(c, like)
 }
 
-// SameShape reports whether two tensors are known to have equal shapes.
+// SameShape reports whether two tensors are known to have equal shapes, be
+// their sizes known or not.
 func (c *Context) SameShape(a, b tf.Output) bool {
 	if a.Op == nil || b.Op == nil {
 		return false
@@ -534,8 +537,8 @@ func (c *Context) SameShape(a, b tf.Output) bool {
 	if bridge.SameOutput(a, b) {
 		return true
 	}
-	sa, sb := c.Static(a), c.Static(b)
-	return sa.FullyDefined() && sb.FullyDefined() && slices.Equal(sa, sb)
+	sa, sb := c.sizes(a), c.sizes(b)
+	return sa != nil && sb != nil && slices.Equal(sa, sb)
 }
 
 // ReduceTo undoes a broadcast: it sums grad over the dimensions in which x was
@@ -553,16 +556,16 @@ func (c *Context) ReduceTo(grad, x tf.Output, others ...tf.Output) tf.Output {
 	if same {
 		return grad
 	}
-	shapes := make([]bridge.Shape, len(others))
+	shapes := make([][]size, len(others))
 	for i, o := range others {
-		shapes[i] = c.Static(o)
+		shapes[i] = c.sizes(o)
 	}
 	return c.reduceTo(grad, x, shapes)
 }
 
 // reduceTo is [Context.ReduceTo] with the other operands given as what is
 // known of their shapes.
-func (c *Context) reduceTo(grad, x tf.Output, others []bridge.Shape) tf.Output {
+func (c *Context) reduceTo(grad, x tf.Output, others [][]size) tf.Output {
 	if grad.Op == nil || x.Op == nil {
 		return tf.Output{}
 	}
@@ -582,8 +585,8 @@ func (c *Context) reduceTo(grad, x tf.Output, others []bridge.Shape) tf.Output {
 
 // broadcastAxes lists the axes of grad along which x was stretched; ok is
 // false when that can't be told before a run.
-func (c *Context) broadcastAxes(grad, x tf.Output, others []bridge.Shape) (axes []int64, ok bool) {
-	xs, gs := c.Static(x), c.Static(grad)
+func (c *Context) broadcastAxes(grad, x tf.Output, others [][]size) (axes []int64, ok bool) {
+	xs, gs := c.sizes(x), c.sizes(grad)
 	if xs == nil {
 		return nil, false
 	}
@@ -603,27 +606,23 @@ func (c *Context) broadcastAxes(grad, x tf.Output, others []bridge.Shape) (axes 
 		return nil, false
 	}
 	// Aligned from the last dimension; a missing one is 1.
-	dim := func(s bridge.Shape, axis int) int64 {
-		if i := axis - (rank - len(s)); i >= 0 && i < len(s) {
-			return s[i]
-		}
-		return 1
-	}
 	for axis := range rank {
 		if axis < rank-len(xs) {
 			axes = append(axes, int64(axis))
 			continue
 		}
-		stretched := !known // could another operand have another size than 1 here?
+		xd := alignedSize(xs, axis, rank)
+		stretched := !known // could another operand have another size than 1 or x's here?
 		for _, s := range others {
-			stretched = stretched || s == nil || dim(s, axis) != 1
+			d := alignedSize(s, axis, rank)
+			stretched = stretched || s == nil || d != one && d != xd
 		}
-		if gs != nil && gs[axis] == 1 {
+		if gs != nil && (gs[axis] == one || gs[axis] == xd) {
 			stretched = false
 		}
-		switch xd := dim(xs, axis); {
-		case !stretched || xd > 1 || xd == 0:
-		case xd == 1:
+		switch {
+		case !stretched || xd.n > 1 || xd.n == 0:
+		case xd == one:
 			// Summing over a dimension that turns out to be 1 changes nothing.
 			axes = append(axes, int64(axis))
 		default:

@@ -421,6 +421,13 @@ func (w *walk) missing() error {
 // differentiate calls the gradient functions, last operation first.
 func (w *walk) differentiate(ys []tf.Output, gradYs []Gradient) {
 	root := &Context{Scope: w.root, shared: w.shared}
+	for _, n := range w.nodes { // inputs first, so that sizes never looks far back
+		if n.active {
+			for o := range n.op.NumOutputs() {
+				root.sizes(n.op.Output(o))
+			}
+		}
+	}
 	for i, y := range ys {
 		n := w.nodes[w.index[bridge.OpKey(y.Op)]]
 		if !at(n.live, y.Index) {

@@ -2,6 +2,7 @@ package gradients
 
 import (
 	"math"
+	"slices"
 
 	tf "github.com/galeone/tensorflow/tensorflow/go"
 
@@ -440,7 +441,7 @@ func (c *Context) mayStretch(x, other tf.Output) bool {
 	if c.SameShape(x, other) {
 		return false
 	}
-	axes, known := c.broadcastAxes(c.Output(0), x, []bridge.Shape{c.Static(other)})
+	axes, known := c.broadcastAxes(c.Output(0), x, [][]size{c.sizes(other)})
 	return !known || len(axes) > 0
 }
 
@@ -488,7 +489,7 @@ func batchMatMulGrad(c *Context) []Gradient {
 		} else {
 			gx = mul(g, y, false, !ay, x.DataType())
 		}
-		gx = c.reduceTo(gx, x, []bridge.Shape{batchOf(c.Static(y))})
+		gx = c.reduceTo(gx, x, [][]size{batchOf(c.sizes(y))})
 	}
 	if c.Wants(1) {
 		if ay {
@@ -496,16 +497,16 @@ func batchMatMulGrad(c *Context) []Gradient {
 		} else {
 			gy = mul(x, g, !ax, false, y.DataType())
 		}
-		gy = c.reduceTo(gy, y, []bridge.Shape{batchOf(c.Static(x))})
+		gy = c.reduceTo(gy, y, [][]size{batchOf(c.sizes(x))})
 	}
 	return dense(gx, gy)
 }
 
 // batchOf is a shape with its two matrix dimensions made 1, so that only the
 // batch dimensions count in a broadcast.
-func batchOf(s bridge.Shape) bridge.Shape {
+func batchOf(s []size) []size {
 	if len(s) < 2 {
 		return nil
 	}
-	return append(append(bridge.Shape{}, s[:len(s)-2]...), 1, 1)
+	return append(slices.Clone(s[:len(s)-2]), one, one)
 }
