@@ -47,6 +47,9 @@ func init() {
 		value, _ := raw.TensorArrayConcatV3(c, grads, flow, c.AttrType("T"))
 		return dense(none, value, none, c.Grad(0))
 	})
+	for _, name := range []string{"Read", "Write", "Gather", "Scatter", "Concat", "Split"} {
+		RegisterCheck("TensorArray"+name+"V3", ofValues)
+	}
 
 	// The one operation on handles of strings that graphs can still hold. The
 	// arrays themselves can't be made since version 26, and there is no array
@@ -55,6 +58,16 @@ func init() {
 	RegisterCheck("TensorArrayConcatV2", func(*tf.Operation) error {
 		return errors.New("its array can't be made in a graph of today, in TensorFlow neither; use TensorArrayConcatV3")
 	})
+}
+
+// ofValues refuses what reads or writes gradients: TensorFlow's kernels keep one
+// array beside another, and none beside that one.
+func ofValues(op *tf.Operation) error {
+	switch handle := bridge.Input(op, 0); handle.Op.Type() {
+	case "TensorArrayGradV3", "TensorArrayGradWithShape":
+		return errors.New("TensorFlow's TensorArrays have no second gradient; TensorLists do")
+	}
+	return nil
 }
 
 // gradientArray is the array of the gradients of another one's elements, and
