@@ -10,6 +10,8 @@ import (
 	"time"
 
 	tf "github.com/galeone/tensorflow/tensorflow/go"
+	nodedef "github.com/galeone/tensorflow/tensorflow/go/core/framework/node_def_go_proto"
+	types "github.com/galeone/tensorflow/tensorflow/go/core/framework/types_go_proto"
 	protos "github.com/galeone/tensorflow/tensorflow/go/core/protobuf/for_core_protos_go_proto"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -247,6 +249,36 @@ func TestBuildAddsToTheGraphBeforeAnythingHasRun(t *testing.T) {
 
 	_, err = savedmodels.Load(dir, savedmodels.Options{Build: func(*savedmodels.Model) error { return context.Canceled }})
 	assert.ErrorIs(t, err, context.Canceled)
+}
+
+// The wheel has a library of one custom op beside the Python that wraps it.
+func TestLibrariesOfCustomOpsAreLoadedFirst(t *testing.T) {
+	found, err := filepath.Glob(filepath.Join(filepath.Dir(bridge.LibraryPath()), "lite/experimental/microfrontend/python/ops/*.so"))
+	require.NoError(t, err)
+	require.Len(t, found, 1, "the wheel's custom op")
+	d := newDraft(t)
+	samples := d.g.Placeholder("samples", tf.Int16, bridge.Shape{-1})
+	d.signature("features", map[string]tf.Output{"samples": samples}, map[string]tf.Output{"features": samples})
+	d.encoded()
+	d.meta.GraphDef.Node = append(d.meta.GraphDef.Node, &nodedef.NodeDef{Name: "frontend", Op: "AudioMicrofrontend", Input: []string{"samples"}})
+	features := d.meta.SignatureDef["features"].Outputs["features"]
+	features.Encoding, features.Dtype, features.TensorShape = &protos.TensorInfo_Name{Name: "frontend:0"}, types.DataType(tf.Uint16), nil
+	dir := t.TempDir()
+	encoded := must(proto.Marshal(&protos.SavedModel{SavedModelSchemaVersion: 1, MetaGraphs: []*protos.MetaGraphDef{d.meta}}))(t)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "saved_model.pb"), encoded, 0o600))
+
+	_, err = savedmodels.Load(dir, savedmodels.Options{})
+	require.ErrorIs(t, err, bridge.ErrNotFound)
+	assert.ErrorContains(t, err, `frontend (AudioMicrofrontend): there is no op type "AudioMicrofrontend"`)
+	assert.ErrorContains(t, err, "Options.Libraries")
+
+	m := load(t, dir, savedmodels.Options{Libraries: found})
+	in := must(bridge.NewTensor(tf.Int16, bridge.Shape{1000}))(t)
+	defer in.Close()
+	out, err := m.Run(t.Context(), "features", savedmodels.Tensors{"samples": in})
+	require.NoError(t, err)
+	defer out.Close()
+	assert.Equal(t, bridge.Shape{4, 32}, out["features"].Shape())
 }
 
 func TestVariablesAreListed(t *testing.T) {
