@@ -103,6 +103,9 @@ type gradientScope struct{ *Scope }
 
 func (s gradientScope) Sub(name string) gradients.Scope { return gradientScope{s.NameScope(name)} }
 
+// Free is s without control dependencies.
+func (s gradientScope) Free() gradients.Scope { return gradientScope{s.WithoutControl()} }
+
 func (s gradientScope) On(device string) gradients.Scope {
 	if device == "" {
 		return s

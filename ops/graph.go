@@ -43,6 +43,7 @@ type Graph struct {
 	*rootScope
 	tf   *tf.Graph
 	seed int64
+	body *bodyGraph // of a function under construction; nil else
 
 	mu          sync.Mutex // guards all below, and the adding of nodes
 	names       *namer

@@ -73,6 +73,7 @@ func (g *Graph) GlobalStep() *Variable {
 	if g == nil {
 		return nil
 	}
+	g = g.outermost()
 	g.stepOnce.Do(func() {
 		if v, err := g.VariableByName("global_step"); err == nil && v.dtype == tf.Int64 && len(v.shape) == 0 {
 			g.globalStep = v

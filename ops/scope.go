@@ -199,6 +199,7 @@ func (s *Scope) Add(spec bridge.OpSpec) *tf.Operation {
 		return nil
 	}
 	g := s.graph
+	spec.Inputs = g.captureInputs(spec.Inputs)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.err != nil {

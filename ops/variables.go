@@ -96,6 +96,8 @@ func (v *Variable) make(init Initializer, options []VariableOptions) error {
 		collections = append(collections, TrainableVariables)
 	}
 	switch {
+	case g.body != nil:
+		return errors.New("a variable can't be made in the body of an If, a Case or a While; make it before, and use it there")
 	case init == nil:
 		return errors.New("the initializer is nil; wanted one such as ops.Zeros() or ops.GlorotUniform()")
 	case !v.shape.FullyDefined():
@@ -292,7 +294,7 @@ func (v *Variable) in(s *Scope, what string) (*Scope, bool) {
 	if !s.ok() {
 		return s, false
 	}
-	if v.Graph() != s.graph && v.Graph() != nil {
+	if g := v.Graph(); g != nil && g != s.graph && !s.graph.isInside(g) {
 		s.fail(what, fmt.Errorf("variable %s belongs to another graph", v.name))
 		return s, false
 	}
