@@ -18,6 +18,12 @@ type trainReport struct {
 	Cases int     `json:"cases"`
 	Worst float64 `json:"worst"` // relative error
 	OK    bool    `json:"ok"`
+	// ByDType is the worst of each dtype, where there are several.
+	ByDType map[string]float64 `json:"by_dtype,omitempty"`
+	// Loose says why a bound is wider than that of the dtype.
+	Loose string `json:"loose,omitempty"`
+	// Refused are the cases that Python doesn't run.
+	Refused []string `json:"refused_by_python,omitempty"`
 }
 
 // trainReports collects the entries by name.
@@ -50,6 +56,16 @@ func (r *trainReports) add(entry, name string, worst, bound float64, err error) 
 	}
 }
 
+// refused notes a case that Python does not run.
+func (r *trainReports) refused(entry, name, why string) {
+	e := r.entries[entry]
+	if e == nil {
+		e = &trainReport{OK: true}
+		r.entries[entry] = e
+	}
+	e.Refused = append(e.Refused, name+": "+why)
+}
+
 func (r *trainReports) finish() Result {
 	r.result.Report = r.entries
 	return r.result
@@ -71,7 +87,7 @@ func makeOptimizer(rule string, rate ops.Hyperparameter, dt tf.DataType) (optimi
 	}
 	descent := optimizers.NewGradientDescent(0)
 	descent.Rate = rate
-	momentum := optimizers.NewMomentum(0, mu)
+	momentum := optimizers.NewMomentum(0, mu, optimizers.V1)
 	momentum.Rate = rate
 	adam := optimizers.NewAdam(0)
 	adam.Rate, adam.Beta1, adam.Beta2 = rate, optimizers.Value(beta1), optimizers.Value(beta2)

@@ -20,9 +20,9 @@ def noise(shape, seed, name, step, dtype):
 
 def floormod(w, b):
     """w mod b in [0, b), or (b, 0] for a negative b."""
-    b = tf.constant(b, w.dtype)
-    edge = tf.math.nextafter(b, tf.zeros([], w.dtype))
-    r = tf.math.floormod(w, b)
+    dtype = w.dtype.as_numpy_dtype
+    edge = tf.constant(np.nextafter(dtype(b), dtype(0)), w.dtype)
+    r = tf.math.floormod(w, tf.constant(b, w.dtype))
     return tf.minimum(r, edge) if b > 0 else tf.maximum(r, edge)
 
 
