@@ -129,6 +129,49 @@ def keras_conv3d_in_half(path):
 
 
 @model
+def keras2_with_its_optimizer(path):
+    # Keras 2 as TensorFlow still carries it within, saved as compiled, with the optimizer's slots.
+    import tensorflow.python.keras as keras2
+    keras2.__version__ = tf.__version__  # which it has lost, and writes into the file
+    from tensorflow.python.keras import Sequential, layers
+    m = Sequential([layers.Dense(4, activation="relu", input_shape=(3,)), layers.Dropout(.5), layers.Dense(2)])
+    m.compile("adam", "mse")
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean((m(floats(8, 3), training=True) - floats(8, 2)) ** 2)
+    m.optimizer.apply_gradients(zip(tape.gradient(loss, m.trainable_variables), m.trainable_variables))
+    m.save(path, save_format="tf")
+    x = floats(5, 3, seed=1)
+    loaded = tf.saved_model.load(path)
+    name = next(iter(loaded.signatures["serving_default"].structured_input_signature[1]))
+    return [answers(path, "serving_default", **{name: x})]
+
+
+@model
+def module_with_ragged_and_sparse_signatures(path):
+    class M(tf.Module):
+        @tf.function(input_signature=[tf.TensorSpec((None,), tf.string, "text")])
+        def words(self, text):
+            return {"words": tf.strings.split(text)}
+
+        @tf.function(input_signature=[tf.RaggedTensorSpec((None, None), tf.float32)])
+        def total(self, x):
+            return {"sum": tf.reduce_sum(x, 1)}
+
+        @tf.function(input_signature=[tf.SparseTensorSpec((None, 3), tf.float32)])
+        def dense(self, x):
+            return {"dense": tf.sparse.to_dense(x)}
+
+    m = M()
+    tf.saved_model.save(m, path, signatures={"words": m.words, "total": m.total, "dense": m.dense})
+    text = np.array([b"one two", b"", b"three"])
+    split = tf.strings.split(text)
+    return [{"signature": "words", "inputs": {"text": text}, "outputs": {"words/flat_values": split.flat_values.numpy(), "words/row_splits_0": split.row_splits.numpy()}},
+            {"signature": "total", "inputs": {"x": np.float32([1, 2, 4]), "x_1": np.int64([0, 2, 2, 3])}, "outputs": {"sum": np.float32([3, 0, 4])}},
+            {"signature": "dense", "inputs": {"x": np.int64([[0, 1], [1, 2]]), "x_1": np.float32([5, 7]), "x_2": np.int64([2, 3])},
+             "outputs": {"dense": np.float32([[0, 5, 0], [0, 0, 7]])}}]
+
+
+@model
 def module_with_several_signatures(path):
     class M(tf.Module):
         def __init__(self):
