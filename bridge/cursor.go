@@ -21,7 +21,13 @@ func (c *Cursor) Next(g *tf.Graph) *tf.Operation {
 	if cg == nil {
 		return nil
 	}
-	op := wrapOp(C.TF_GraphNextOperation(cg, &c.pos), g)
+	// At the end TensorFlow moves the position on all the same, past operations
+	// that are yet to come.
+	pos := c.pos
+	op := wrapOp(C.TF_GraphNextOperation(cg, &pos), g)
 	runtime.KeepAlive(g)
+	if op != nil {
+		c.pos = pos
+	}
 	return op
 }

@@ -59,7 +59,7 @@ func HasRun(op *tf.Operation) bool {
 	if seen == 0 {
 		return false
 	}
-	found := C.sluice_is_before(cGraph(g), c, seen) != 0
+	found := C.sluice_is_seen(cGraph(g), c, seen) != 0
 	runtime.KeepAlive(g)
 	return found
 }

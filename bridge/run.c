@@ -146,25 +146,25 @@ static const TF_Buffer* run_options(sluice_frame* frame, int64_t timeout_ms) {
   return &frame->options;
 }
 
-// A run copies all of the graph into its session, so all counts as seen.
+// A run copies all of the graph into its session, so all counts as seen. A place is
+// that of an operation: at the end of the graph TensorFlow moves it on all the same.
 static void see(const sluice_step* step) {
-  size_t before = __atomic_load_n(step->seen, __ATOMIC_RELAXED), place = before;
-  while (TF_GraphNextOperation(step->graph, &place) != NULL) continue;
-  while (place > before && !__atomic_compare_exchange_n(step->seen, &before, place, 0,
-                                                        __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+  size_t before = __atomic_load_n(step->seen, __ATOMIC_RELAXED), last = before, next = before;
+  while (TF_GraphNextOperation(step->graph, &next) != NULL) last = next;
+  while (last > before && !__atomic_compare_exchange_n(step->seen, &before, last, 0,
+                                                       __ATOMIC_RELAXED, __ATOMIC_RELAXED))
     continue;
 }
 
 size_t sluice_seen(const size_t* seen) { return __atomic_load_n(seen, __ATOMIC_RELAXED); }
 
-int sluice_is_before(TF_Graph* graph, const TF_Operation* op, size_t place) {
+int sluice_is_seen(TF_Graph* graph, const TF_Operation* op, size_t place) {
   size_t at = 0;
-  while (at < place) {
+  for (;;) {
     const TF_Operation* next = TF_GraphNextOperation(graph, &at);
-    if (next == NULL) return 0;
-    if (next == op) return at <= place;
+    if (next == NULL || at > place) return 0;
+    if (next == op) return 1;
   }
-  return 0;
 }
 
 int sluice_run(sluice_frame* frame, int64_t timeout_ms) {

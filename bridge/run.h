@@ -86,10 +86,10 @@ void sluice_delete_frame(sluice_frame* frame);
 // memory and deleted. Returns the status code.
 int sluice_run(sluice_frame* frame, int64_t timeout_ms);
 
-// The place in the graph, as TF_GraphNextOperation counts, up to which the runs
-// of a session have seen it; and whether op stands before such a place.
+// The place in the graph, as TF_GraphNextOperation counts, of the last operation that
+// the runs of a session have seen; and whether op was seen then.
 size_t sluice_seen(const size_t* seen);
-int sluice_is_before(TF_Graph* graph, const TF_Operation* op, size_t place);
+int sluice_is_seen(TF_Graph* graph, const TF_Operation* op, size_t place);
 
 // The operations that op gets tensors from or waits for, data inputs first, at
 // most n; returns how many there are. type and size are the op's type.
