@@ -78,6 +78,10 @@ type Backward func(s *Scope, grads []tf.Output) []tf.Output
 // the gradient; for a variable that is an error, pass its Value among the
 // inputs. Operations inside need no gradient.
 //
+// The gradient lives in this process. Where the graph is saved, its node keeps
+// the mark of a custom gradient, and Python, which does not know it, refuses to
+// differentiate there.
+//
 // Errors are errors of the graph: no outputs, a nil Backward, an output of
 // another graph. A Backward that panics, or returns another number of gradients
 // than there are inputs, or one of another dtype, is an error of whoever asks for
@@ -116,7 +120,7 @@ func CustomGradient(s *Scope, inputs []tf.Output, forward func(s *Scope, inputs 
 		s.fail(what, err)
 		return nil
 	}
-	return in.markedIdentities(outputs, inputs, func(name string) gradients.Marked {
+	return in.markedIdentities(gradientMark, outputs, inputs, func(name string) gradients.Marked {
 		return gradients.Marked{Grad: func(c *gradients.Context) []gradients.Gradient {
 			return s.graph.runBackward(c, name, len(outputs), len(inputs), backward)
 		}}
@@ -166,7 +170,7 @@ func scopeOf(s gradients.Scope) (*Scope, bool) {
 
 // markedIdentities hands the outputs on by one node that stands, for a gradient,
 // between them and the inputs: it takes both, and only the inputs receive one.
-func (s *Scope) markedIdentities(outputs, inputs []tf.Output, make func(name string) gradients.Marked) []tf.Output {
+func (s *Scope) markedIdentities(attr string, outputs, inputs []tf.Output, make func(name string) gradients.Marked) []tf.Output {
 	g := s.graph
 	g.mu.Lock()
 	mark := fmt.Sprintf("Sluice/%s/%d", s.path, len(g.marked))
@@ -175,7 +179,7 @@ func (s *Scope) markedIdentities(outputs, inputs []tf.Output, make func(name str
 	for i := range outputs {
 		m.Opaque = append(m.Opaque, i)
 	}
-	all := raw.IdentityN(s.with(func(c *Scope) { c.gradients = nil }), slices.Concat(outputs, inputs), raw.Attr{Name: gradientMark, Value: mark})
+	all := raw.IdentityN(s.with(func(c *Scope) { c.gradients = nil }), slices.Concat(outputs, inputs), raw.Attr{Name: attr, Value: mark})
 	if len(all) == 0 {
 		return nil
 	}

@@ -261,3 +261,23 @@ func TestRecomputeSavesMemory(t *testing.T) {
 	assert.Greater(t, plain, 0.9*layers*mib)
 	assert.Less(t, again, 0.7*plain)
 }
+
+// Saved and read again, the graph has the gradient of what is inside.
+func TestRecomputeIsForgottenWhenAGraphIsSaved(t *testing.T) {
+	g := ops.NewGraph(ops.GraphOptions{})
+	x := g.Placeholder("x", tf.Double, ops.Shape{2})
+	ops.Recompute(g.Root(), func(s *ops.Scope) []tf.Output {
+		return outs(raw.Square(s, raw.Sin(s, x)), raw.Mul(s, x, x))
+	})
+	def, err := bridge.GraphDef(g.TF())
+	require.NoError(t, err)
+	read := tf.NewGraph()
+	require.NoError(t, read.Import(def, ""))
+	h := ops.FromTF(read, ops.GraphOptions{})
+	y := read.Operation("Recompute/IdentityN")
+	dx := byEach(t, h, raw.AddV2(h, y.Output(0), y.Output(1)), read.Operation("x").Output(0))[0]
+	got := floats(t, session(t, h), dx, fed(t, read.Operation("x").Output(0), ops.Shape{2}, 0.5, 2))
+	for i, x := range []float64{0.5, 2} {
+		assert.InDelta(t, math.Sin(2*x)+2*x, got[i], 1e-12)
+	}
+}

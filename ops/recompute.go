@@ -25,6 +25,9 @@ import (
 // Reads of variables, random numbers and whatever else has state run once only:
 // their results are kept.
 //
+// A graph that is saved and read again, here or in Python, computes the same and
+// has the same gradients, but keeps what is inside.
+//
 // Errors are errors of the graph: no outputs, an output that is no tensor of the
 // graph. What has no gradient inside is named by whoever asks for the gradient,
 // before anything is added.
@@ -52,7 +55,7 @@ func Recompute(s *Scope, forward func(s *Scope) []tf.Output) []tf.Output {
 		return nil
 	}
 	part.end(outputs, hasState)
-	return in.markedIdentities(outputs, part.taken, func(name string) gradients.Marked {
+	return in.markedIdentities(gradients.SegmentAttr, outputs, part.taken, func(name string) gradients.Marked {
 		r := recomputed{graph: s.graph, name: name, part: part, outputs: outputs}
 		return gradients.Marked{Grad: r.gradient, Check: r.check}
 	})

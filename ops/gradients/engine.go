@@ -345,6 +345,11 @@ func setFlag(flags *[]bool, i int) {
 // custom gradients mark a node.
 const gradientAttr = "_gradient_op_type"
 
+// SegmentAttr marks an IdentityN whose gradient a [Marker] knows, where the
+// type's own gradient is as right: who does not know the mark, such as Python,
+// uses that.
+const SegmentAttr = "_sluice_segment"
+
 // lookup finds the gradient of a node: its own, the one it is marked with, the
 // one its type has in this computation, or the registered one.
 func (w *walk) lookup(op *tf.Operation) (entry, bool) {
@@ -371,6 +376,13 @@ func (w *walk) lookup(op *tf.Operation) (entry, bool) {
 		}
 	}
 	t := op.Type()
+	if t == "IdentityN" && w.marked != nil {
+		if name, err := bridge.AttrString(op, SegmentAttr); err == nil {
+			if m, ok := w.marked(name); ok {
+				return entry{grad: m.Grad, check: m.Check, opaque: m.Opaque}, true
+			}
+		}
+	}
 	if f, ok := w.opts.Override[t]; ok {
 		return entry{grad: f}, true
 	}

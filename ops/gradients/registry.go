@@ -52,8 +52,8 @@ func Register(opType string, f Func, opaque ...int) error {
 }
 
 // Marked is the gradient of the nodes of one graph whose attribute
-// _gradient_op_type has a certain value, which is how Python's custom gradients
-// mark a node too.
+// _gradient_op_type, or [SegmentAttr], has a certain value. By the former
+// Python's custom gradients mark a node too.
 type Marked struct {
 	Grad   Func
 	Check  Check // nil: none
