@@ -279,7 +279,7 @@ type bodyGraph struct {
 
 func openGraph(around *Scope, name string) *bodyGraph {
 	b := &bodyGraph{Graph: NewGraph(GraphOptions{Seed: around.graph.seed}), around: around, place: map[bridge.OutputKey]tf.Output{}}
-	b.Graph.body = b
+	b.Graph.body, b.Graph.marks = b, around.graph.marks
 	b.scope = b.Graph.Root().NameScope(join(around.path, name)).WithDevice(around.device)
 	return b
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 
 	tf "github.com/galeone/tensorflow/tensorflow/go"
 
@@ -95,6 +96,7 @@ func CustomGradient(s *Scope, inputs []tf.Output, forward func(s *Scope, inputs 
 		s.fail(what, errors.New("the function is nil"))
 		return nil
 	}
+	inputs = s.captureAll(inputs)
 	if err := checkTensors(s.graph.tf, "input", inputs); err != nil {
 		s.fail(what, err)
 		return nil
@@ -102,7 +104,7 @@ func CustomGradient(s *Scope, inputs []tf.Output, forward func(s *Scope, inputs 
 	in := s.NameScope(what)
 	segment := beginSegment(s.graph.tf)
 	outputs, backward := forward(in, slices.Clone(inputs))
-	if s.graph.Err() != nil {
+	if outputs = s.captureAll(outputs); s.graph.Err() != nil {
 		return nil
 	}
 	switch err := checkTensors(s.graph.tf, "output", outputs); {
@@ -171,34 +173,53 @@ func scopeOf(s gradients.Scope) (*Scope, bool) {
 // markedIdentities hands the outputs on by one node that stands, for a gradient,
 // between them and the inputs: it takes both, and only the inputs receive one.
 func (s *Scope) markedIdentities(attr string, outputs, inputs []tf.Output, make func(name string) gradients.Marked) []tf.Output {
-	g := s.graph
-	g.mu.Lock()
-	mark := fmt.Sprintf("Sluice/%s/%d", s.path, len(g.marked))
-	g.mu.Unlock()
 	m := make(s.path)
 	for i := range outputs {
 		m.Opaque = append(m.Opaque, i)
 	}
-	all := raw.IdentityN(s.with(func(c *Scope) { c.gradients = nil }), slices.Concat(outputs, inputs), raw.Attr{Name: attr, Value: mark})
+	all := raw.IdentityN(s.with(func(c *Scope) { c.gradients = nil }), slices.Concat(outputs, inputs),
+		raw.Attr{Name: attr, Value: s.graph.marks.add(s.path, m)})
 	if len(all) == 0 {
 		return nil
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.marked == nil {
-		g.marked = map[string]gradients.Marked{}
-	}
-	g.marked[mark] = m
 	return all[:len(outputs):len(outputs)]
+}
+
+// captureAll makes tensors of a graph around a body usable in it.
+func (s *Scope) captureAll(list []tf.Output) []tf.Output {
+	list = slices.Clone(list)
+	for i, t := range list {
+		if bridge.Valid(t) {
+			list[i] = s.Capture(t)
+		}
+	}
+	return list
+}
+
+// marks are the gradients of single nodes, by the mark that the nodes have.
+type marks struct {
+	mu    sync.Mutex
+	known map[string]gradients.Marked
+}
+
+func (m *marks) add(path string, marked gradients.Marked) (mark string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.known == nil {
+		m.known = map[string]gradients.Marked{}
+	}
+	mark = fmt.Sprintf("Sluice/%s/%d", path, len(m.known))
+	m.known[mark] = marked
+	return mark
 }
 
 // MarkedGradient makes gradients know the graph's CustomGradient and Recompute.
 func (s gradientScope) MarkedGradient(name string) (gradients.Marked, bool) {
-	g := s.Scope.graph
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	m, ok := g.marked[name]
-	return m, ok
+	m := s.Scope.graph.marks
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	marked, ok := m.known[name]
+	return marked, ok
 }
 
 func checkTensors(g *tf.Graph, what string, list []tf.Output) error {

@@ -281,3 +281,40 @@ func TestRecomputeIsForgottenWhenAGraphIsSaved(t *testing.T) {
 		assert.InDelta(t, math.Sin(2*x)+2*x, got[i], 1e-12)
 	}
 }
+
+// x becomes sin(w x)² three times, in a loop: dy/dw and dy/dx by the chain rule.
+func TestRecomputeAndCustomGradientsInLoops(t *testing.T) {
+	build := func(step func(s *ops.Scope, x, w tf.Output) tf.Output) (*ops.Graph, []tf.Output) {
+		g := ops.NewGraph(ops.GraphOptions{})
+		x := g.Const([]float64{0.5, 2})
+		w := g.Variable("w", ops.Shape{2}, ops.FromValue([]float64{1.5, -1}), ops.VariableOptions{DType: tf.Double})
+		three, one := g.Const(int32(3)), g.Const(int32(1))
+		last := ops.While(g.Root(), func(s *ops.Scope, v []tf.Output) tf.Output { return raw.Less(s, v[0], three) },
+			func(s *ops.Scope, v []tf.Output) []tf.Output {
+				return outs(raw.AddV2(s, v[0], one), step(s, v[1], w.Value()))
+			}, outs(g.Const(int32(0)), x))
+		require.NoError(t, g.Err())
+		return g, append(byEach(t, g, last[1], x, w.Handle()), last[1])
+	}
+	plain := func(s *ops.Scope, x, w tf.Output) tf.Output { return raw.Square(s, raw.Sin(s, raw.Mul(s, x, w))) }
+	g, want := build(plain)
+	h, got := build(func(s *ops.Scope, x, w tf.Output) tf.Output {
+		return ops.Recompute(s, func(s *ops.Scope) []tf.Output { return outs(plain(s, x, w)) })[0]
+	})
+	a, b := initialized(t, g), initialized(t, h)
+	for i := range want {
+		assert.InDeltaSlice(t, floats(t, a, want[i]), floats(t, b, got[i]), 1e-12)
+	}
+
+	// A Backward is made for the graph of the body, not for that of its gradient.
+	k := ops.NewGraph(ops.GraphOptions{})
+	x := k.Const([]float64{0.5, 2})
+	y := ops.If(k.Root(), k.Const(true), func(s *ops.Scope) []tf.Output {
+		return ops.CustomGradient(s, outs(x), func(s *ops.Scope, in []tf.Output) ([]tf.Output, ops.Backward) {
+			return outs(raw.Square(s, in[0])), func(s *ops.Scope, g []tf.Output) []tf.Output { return g }
+		})
+	}, func(s *ops.Scope) []tf.Output { return outs(x) })
+	require.NoError(t, k.Err())
+	_, err := ops.Gradients(k.Root(), y, outs(x))
+	assert.ErrorContains(t, err, "can't be differentiated inside of a function")
+}

@@ -8,7 +8,6 @@ import (
 	"github.com/galeone/tensorflow/tensorflow/go/op"
 
 	"github.com/sluice-ml/sluice/bridge"
-	"github.com/sluice-ml/sluice/ops/gradients"
 )
 
 // Shape is a static shape, [bridge.Shape]: nil for unknown rank, Shape{} for a
@@ -53,8 +52,9 @@ type Graph struct {
 	byName      map[string]*Variable
 	byHandle    map[bridge.OutputKey]*Variable
 	collections map[string][]any
-	inits       map[int]*tf.Operation       // by how many variables they set
-	marked      map[string]gradients.Marked // gradients of nodes, by _gradient_op_type
+	inits       map[int]*tf.Operation // by how many variables they set
+
+	marks *marks // gradients of single nodes, shared with the graphs of bodies
 
 	stepOnce   sync.Once
 	globalStep *Variable
@@ -73,7 +73,7 @@ func NewGraph(o GraphOptions) *Graph { return FromTF(tf.NewGraph(), o) }
 // of its nodes count as taken. A nil graph is an error that sticks.
 func FromTF(existing *tf.Graph, o GraphOptions) *Graph {
 	g := &Graph{
-		tf: existing, seed: o.Seed,
+		tf: existing, seed: o.Seed, marks: &marks{},
 		byName: map[string]*Variable{}, byHandle: map[bridge.OutputKey]*Variable{}, collections: map[string][]any{}, inits: map[int]*tf.Operation{},
 	}
 	g.rootScope = &Scope{graph: g}

@@ -42,7 +42,7 @@ func Recompute(s *Scope, forward func(s *Scope) []tf.Output) []tf.Output {
 	}
 	in := s.NameScope(what)
 	part := beginSegment(s.graph.tf)
-	outputs := forward(in)
+	outputs := s.captureAll(forward(in))
 	if s.graph.Err() != nil {
 		return nil
 	}
@@ -64,7 +64,7 @@ func Recompute(s *Scope, forward func(s *Scope) []tf.Output) []tf.Output {
 // hasState reports whether running an operation twice may give two results.
 func hasState(op *tf.Operation) bool {
 	def, known := bridge.OpDef(op.Type())
-	return !known || def.IsStateful
+	return !known || def.IsStateful || op.Type() == "Placeholder" // is given something in each run
 }
 
 // recomputed is a segment that a gradient runs again. Its node's inputs are the
