@@ -334,24 +334,6 @@ func TestEveryOperationWithoutAGradientIsNamedBeforeAnythingIsAdded(t *testing.T
 	require.NoError(t, s.err)
 }
 
-func TestAFunctionCallIsRefusedWithAHint(t *testing.T) {
-	body := newScope()
-	in := body.placeholder(tf.Double, bridge.Shape{2})
-	def, err := bridge.ToFunction(body.g, bridge.FunctionSpec{
-		Name: "square", Inputs: outs{in}, Outputs: outs{raw.Square(body, in)}})
-	require.NoError(t, err)
-	s := newScope()
-	_, err = bridge.AddFunctions(s.g, def)
-	require.NoError(t, err)
-	x := vector(s, 1, 2)
-	y := raw.PartitionedCall(s, outs{x}, []tf.DataType{tf.Double}, bridge.Func{Name: "square"})
-	require.NoError(t, s.err)
-	_, err = gradients.Compute(s, y, nil, outs{x}, gradients.Options{})
-	var missing *gradients.MissingGradientError
-	require.ErrorAs(t, err, &missing)
-	require.Contains(t, missing.Ops[0].Equivalent, "inlined")
-}
-
 func TestAGradientFunctionThatMisbehavesIsAnError(t *testing.T) {
 	for name, test := range map[string]struct {
 		f    gradients.Func
