@@ -11,6 +11,7 @@ import (
 	function "github.com/galeone/tensorflow/tensorflow/go/core/framework/function_go_proto"
 
 	"github.com/sluice-ml/sluice/bridge"
+	"github.com/sluice-ml/sluice/ops/gradients"
 	"github.com/sluice-ml/sluice/ops/raw"
 )
 
@@ -240,6 +241,9 @@ func buildWhile(s *Scope, condition func(*Scope, []tf.Output) tf.Output, body fu
 		parallel = int64(o.ParallelIterations)
 	}
 	attrs := []raw.Attr{raw.WithOutputShapes(shapes), raw.WithParallelIterations(parallel), raw.WithName(in.path + "/"), lowered}
+	if o.MaximumIterations > 0 {
+		attrs = append(attrs, raw.Attr{Name: gradients.MaximumIterations, Value: o.MaximumIterations})
+	}
 	add := raw.StatelessWhile
 	if test.hasEffects() || loop.hasEffects() {
 		add = raw.While
@@ -280,7 +284,7 @@ type bodyGraph struct {
 func openGraph(around *Scope, name string) *bodyGraph {
 	b := &bodyGraph{Graph: NewGraph(GraphOptions{Seed: around.graph.seed}), around: around, place: map[bridge.OutputKey]tf.Output{}}
 	b.Graph.body, b.Graph.marks = b, around.graph.marks
-	b.scope = b.Graph.Root().NameScope(join(around.path, name)).WithDevice(around.device)
+	b.scope = b.Graph.Root().NameScope(join(around.path, name)).WithDevice(around.device).with(func(c *Scope) { c.gradients = around.gradients })
 	return b
 }
 

@@ -3,6 +3,7 @@ package ops
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"sync"
@@ -102,7 +103,7 @@ func CustomGradient(s *Scope, inputs []tf.Output, forward func(s *Scope, inputs 
 		return nil
 	}
 	in := s.NameScope(what)
-	segment := beginSegment(s.graph.tf)
+	segment := beginSegment(s.graph)
 	outputs, backward := forward(in, slices.Clone(inputs))
 	if outputs = s.captureAll(outputs); s.graph.Err() != nil {
 		return nil
@@ -237,13 +238,31 @@ func checkTensors(g *tf.Graph, what string, list []tf.Output) error {
 // segment is what was added to a graph between two moments.
 type segment struct {
 	graph *tf.Graph
-	first int // operations that were there before
+	first bridge.Cursor // where it begins
 	ops   []*tf.Operation
 	// taken are the tensors from before that ops use, each once.
 	taken []tf.Output
 }
 
-func beginSegment(g *tf.Graph) *segment { return &segment{graph: g, first: bridge.NumOperations(g)} }
+func beginSegment(g *Graph) *segment {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.names.sync()
+	return &segment{graph: g.tf, first: g.names.cursor}
+}
+
+// added are all operations since the segment began, in the order in which they
+// were added.
+func (s *segment) added() iter.Seq[*tf.Operation] {
+	return func(yield func(*tf.Operation) bool) {
+		cursor := s.first
+		for op := cursor.Next(s.graph); op != nil; op = cursor.Next(s.graph) {
+			if !yield(op) {
+				return
+			}
+		}
+	}
+}
 
 // end collects those of the operations added that the outputs are made from, in
 // the order in which they were added. What some of them hold must be kept, and
@@ -252,12 +271,9 @@ func beginSegment(g *tf.Graph) *segment { return &segment{graph: g, first: bridg
 func (s *segment) end(outputs []tf.Output, kept ...func(*tf.Operation) bool) *segment {
 	added := map[bridge.OutputKey]bool{}
 	var order []*tf.Operation
-	i := 0
-	for op := range bridge.Operations(s.graph) {
-		if i++; i > s.first {
-			added[bridge.OpKey(op)] = true
-			order = append(order, op)
-		}
+	for op := range s.added() {
+		added[bridge.OpKey(op)] = true
+		order = append(order, op)
 	}
 	inside := func(op *tf.Operation) bool {
 		if !added[bridge.OpKey(op)] {

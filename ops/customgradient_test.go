@@ -130,6 +130,13 @@ func TestGradientsByTypeHoldInTheirScope(t *testing.T) {
 	require.NoError(t, err)
 	assert.True(t, grads[0].IsNone(), "an empty name is the type's own gradient again")
 
+	one, two := g.Const(int32(1)), g.Const(int32(2))
+	looped := ops.While(through, func(s *ops.Scope, v []tf.Output) tf.Output { return raw.Less(s, v[0], two) },
+		func(s *ops.Scope, v []tf.Output) []tf.Output {
+			return outs(raw.AddV2(s, v[0], one), raw.Round(s, v[1]))
+		}, outs(g.Const(int32(0)), x))
+	assert.Equal(t, []float64{1, 1}, floats(t, session(t, g), byEach(t, g, looped[1], x)[0]), "in the bodies of loops too")
+
 	through.WithGradients(map[string]string{"Round": "NobodyRegisteredThis"})
 	assert.ErrorContains(t, g.Err(), `no gradient is registered as "NobodyRegisteredThis"`)
 	g = ops.NewGraph(ops.GraphOptions{})

@@ -244,7 +244,7 @@ func (s *Scope) loopOverSeeds(y tf.Output, xs []tf.Output, n tf.Output, seedAt s
 
 	at := s.WithoutControl().NameScope("body")
 	index := at.number("i", tf.Int32, 0)
-	body := beginSegment(s.graph.tf)
+	body := beginSegment(s.graph)
 	inside := []tf.Output{at.add1(index), n} // what the loop carries on
 	grads, err := gradients.Compute(GradientScope(at), []tf.Output{y}, []gradients.Gradient{{Dense: seedAt(at, index)}}, xs, o)
 	if err != nil {
@@ -320,11 +320,7 @@ func (s *segment) dependentOn(t tf.Output, given []tf.Output) (ops []*tf.Operati
 		have[bridge.Key(t)] = true
 	}
 	constants := map[bridge.OutputKey]bool{}
-	i := 0
-	for op := range bridge.Operations(s.graph) {
-		if i++; i <= s.first {
-			continue
-		}
+	for op := range s.added() {
 		inputs := bridge.Inputs(op)
 		inside := false
 		for _, in := range inputs {

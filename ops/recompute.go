@@ -41,7 +41,7 @@ func Recompute(s *Scope, forward func(s *Scope) []tf.Output) []tf.Output {
 		return nil
 	}
 	in := s.NameScope(what)
-	part := beginSegment(s.graph.tf)
+	part := beginSegment(s.graph)
 	outputs := s.captureAll(forward(in))
 	if s.graph.Err() != nil {
 		return nil
