@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	tf "github.com/galeone/tensorflow/tensorflow/go"
 	"github.com/stretchr/testify/assert"
@@ -324,4 +325,27 @@ func TestRecomputeAndCustomGradientsInLoops(t *testing.T) {
 	require.NoError(t, k.Err())
 	_, err := ops.Gradients(k.Root(), y, outs(x))
 	assert.ErrorContains(t, err, "can't be differentiated inside of a function")
+}
+
+func TestRecomputeTakesLinearTime(t *testing.T) {
+	build := func(parts int) time.Duration {
+		g := ops.NewGraph(ops.GraphOptions{})
+		x := g.Placeholder("x", tf.Float, ops.Shape{4})
+		y := x
+		start := time.Now()
+		for range parts {
+			y = ops.Recompute(g.Root(), func(s *ops.Scope) []tf.Output {
+				return outs(raw.Sin(s, raw.Tanh(s, raw.Mul(s, y, y))))
+			})[0]
+		}
+		byEach(t, g, y, x)
+		return time.Since(start)
+	}
+	build(10)
+	small, large := build(100), build(800)
+	for range 2 {
+		small, large = min(small, build(100)), min(large, build(800))
+	}
+	t.Logf("100 parts in %v, 800 in %v", small, large)
+	assert.Less(t, large.Seconds(), 24*small.Seconds(), "64 times if each part looked at all before it")
 }

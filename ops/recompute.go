@@ -81,7 +81,7 @@ func (r recomputed) check(*tf.Operation) error {
 	if len(r.part.taken) == 0 {
 		return nil
 	}
-	_, err := gradients.Reached(GradientScope(r.graph.Root()), r.outputs, r.part.taken, gradients.Options{})
+	_, err := gradients.Reached(GradientScope(r.graph.Root()), r.outputs, r.part.taken, gradients.Options{StopGradients: r.part.taken})
 	return err
 }
 
@@ -107,11 +107,12 @@ func (r recomputed) gradient(c *gradients.Context) []gradients.Gradient {
 	}
 	again := map[bridge.OutputKey]tf.Output{}
 	var wanted []int
-	var xs []tf.Output
+	var xs, all []tf.Output
 	for i, t := range r.part.taken {
 		input := c.Input(n + i)
 		held := raw.Identity(c, input, raw.WithControl(arrived...), raw.WithName("held"))
 		again[bridge.Key(t)] = held
+		all = append(all, held)
 		if c.Wants(n + i) {
 			wanted, xs = append(wanted, n+i), append(xs, held)
 		}
@@ -128,7 +129,7 @@ func (r recomputed) gradient(c *gradients.Context) []gradients.Gradient {
 	for i, y := range ys {
 		ys[i] = again[bridge.Key(y)]
 	}
-	found, err := gradients.Compute(c, ys, gradYs, xs, gradients.Options{})
+	found, err := gradients.Compute(c, ys, gradYs, xs, gradients.Options{StopGradients: all})
 	if err != nil {
 		c.Fail(err)
 		return nil

@@ -202,6 +202,16 @@ type edge struct{ node, output int }
 
 // backwards collects everything the ys are made from, inputs first.
 func (w *walk) backwards(ys []tf.Output) {
+	// What lies behind a stop gradient alone is not looked at.
+	stop := make(map[bridge.OutputKey]bool, len(w.opts.StopGradients))
+	for _, t := range w.opts.StopGradients {
+		stop[bridge.Key(t)] = true
+	}
+	type use struct {
+		by    *node
+		input int
+	}
+	var stopped []use
 	type frame struct{ node, next int }
 	var stack []frame
 	var order []*node
@@ -232,9 +242,27 @@ func (w *walk) backwards(ys []tf.Output) {
 			i := top.next
 			top.next++
 			in := n.tensor[i]
+			if len(stop) > 0 && stop[bridge.Key(in)] {
+				stopped = append(stopped, use{n, i})
+				continue
+			}
 			n.inputs[i] = edge{node: visit(in.Op), output: in.Index}
 		}
 	}
+	var leaves []*node
+	for _, u := range stopped {
+		in := u.by.tensor[u.input]
+		id := bridge.OpKey(in.Op)
+		i, found := w.index[id]
+		if !found {
+			i = len(discovered)
+			w.index[id] = i
+			leaf := &node{op: in.Op}
+			discovered, leaves = append(discovered, leaf), append(leaves, leaf)
+		}
+		u.by.inputs[u.input] = edge{node: i, output: in.Index}
+	}
+	order = append(leaves, order...)
 	// Number the nodes by their place in the order.
 	place := make(map[*node]int, len(order))
 	for i, n := range order {
