@@ -30,6 +30,16 @@
 // returns an error, such as one of package optimizers. Nothing here panics.
 // Functions of tfgo and the binding do; [Graph.Build] makes errors of that.
 //
+// # Gradients
+//
+// [Gradients] is tf.gradients, [VariableGradients] the same by variables; their
+// results can be differentiated again. [Jacobian], [BatchJacobian], [Hessians]
+// and [HessianVectorProduct] are built on them. A part of a graph is given
+// another gradient by [CustomGradient], by [Gate], which multiplies it, by
+// [StopGradient], or, for each operation of a type, by [Scope.WithGradients];
+// [Recompute] trades memory for time. Package gradients has the gradients of
+// single operations, and takes those of yours.
+//
 // # Randomness
 //
 // Initial values, noise and random gates are drawn by stateless operations

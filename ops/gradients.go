@@ -28,8 +28,8 @@ const (
 	GateOp    = gradients.GateOp
 	GateGraph = gradients.GateGraph
 
-	AddN     = gradients.AddN
-	Pairwise = gradients.Pairwise
+	AggregateAddN     = gradients.AggregateAddN
+	AggregatePairwise = gradients.AggregatePairwise
 )
 
 // GradientOptions are the settings of [Gradients].
@@ -45,7 +45,7 @@ type GradientOptions struct {
 	// one operation's inputs, GateGraph those by all xs. None by default.
 	Gate Gating
 	// Aggregation is how gradients that reach a tensor from several sides are
-	// added: AddN by default, or Pairwise.
+	// added: by one AddN by default, or AggregatePairwise.
 	Aggregation Aggregation
 	// Name is the name scope of the new nodes, "gradients" when empty.
 	Name string

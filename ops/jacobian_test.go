@@ -134,3 +134,19 @@ func TestAJacobianCanBeDifferentiated(t *testing.T) {
 	got := floats(t, session(t, g), grads[0].Dense, fed(t, x, ops.Shape{3}, 1.0, 2, -1))
 	assert.InDeltaSlice(t, []float64{36, 288, -36}, got, 1e-9)
 }
+
+// f = Σ r³ over the rows read: 6 v for each time that a row is.
+func TestHessiansByVariablesThatAreReadByRow(t *testing.T) {
+	g := ops.NewGraph(ops.GraphOptions{})
+	v := g.Variable("v", ops.Shape{3, 1}, ops.FromValue([][]float32{{1}, {2}, {3}}))
+	rows := raw.ResourceGather(g, v.Handle(), g.Const([]int32{2, 0, 2}), tf.Float)
+	f := raw.Mul(g, raw.Square(g, rows), rows)
+	h, err := ops.Hessians(g.Root(), outs(f), outs(v.Handle()))
+	require.NoError(t, err)
+	hv, err := ops.HessianVectorProduct(g.Root(), outs(f), outs(v.Handle()), outs(g.Const([][]float32{{1}, {1}, {10}})))
+	require.NoError(t, err)
+	s := initialized(t, g)
+	assert.Equal(t, ops.Shape{3, 1, 3, 1}, bridge.ShapeOf(h[0].Dense))
+	assert.Equal(t, []float64{6, 0, 0, 0, 0, 0, 0, 0, 36}, floats(t, s, h[0].Dense))
+	assert.Equal(t, []float64{6, 0, 360}, floats(t, s, ops.Densify(g.Root(), hv[0])))
+}

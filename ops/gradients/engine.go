@@ -35,7 +35,7 @@ type Options struct {
 	Zeros bool
 	// Gate says which gradients wait for each other: none by default.
 	Gate Gating
-	// Aggregation is how several gradients of a tensor are added: AddN by
+	// Aggregation is how several gradients of a tensor are added: by one AddN by
 	// default.
 	Aggregation Aggregation
 	// Override replaces the gradient function of operation types for this

@@ -28,11 +28,11 @@ const (
 type Aggregation int
 
 const (
-	// AddN adds all of them at once, when the last one is there.
-	AddN Aggregation = iota
-	// Pairwise adds each to the sum of those before, so that fewer are held at
+	// AggregateAddN adds all of them at once, when the last one is there.
+	AggregateAddN Aggregation = iota
+	// AggregatePairwise adds each to the sum of those before, so that fewer are held at
 	// the same time (EXPERIMENTAL_TREE). The order of additions differs.
-	Pairwise
+	AggregatePairwise
 )
 
 // together has gradients wait for each other.

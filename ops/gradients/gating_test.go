@@ -57,7 +57,7 @@ func TestGatedGradientsWaitForEachOther(t *testing.T) {
 }
 
 func TestPairwiseAggregationAddsTwoAtATime(t *testing.T) {
-	for how, widths := range map[gradients.Aggregation][]int{gradients.AddN: {4}, gradients.Pairwise: {2, 2, 2}} {
+	for how, widths := range map[gradients.Aggregation][]int{gradients.AggregateAddN: {4}, gradients.AggregatePairwise: {2, 2, 2}} {
 		s := newScope()
 		x := vector(s, 1, 2)
 		grads, err := gradients.Compute(s, outs{raw.Square(s, x), raw.Neg(s, x), raw.Exp(s, x), x}, nil, outs{x},

@@ -108,7 +108,7 @@ func sum(c *Context, parts []Gradient, how Aggregation) Gradient {
 	for i, p := range parts {
 		dense[i] = Densify(c, p)
 	}
-	if how == Pairwise {
+	if how == AggregatePairwise {
 		total := dense[0]
 		for _, d := range dense[1:] {
 			total = raw.AddN(c, []tf.Output{total, d})
