@@ -33,18 +33,33 @@ def answers(path, signature, tags=None, **inputs):
     """What Python's loader gives for the signature: the expectation."""
     loaded = tf.saved_model.load(path, tags=tags)
     f = loaded.signatures[signature]
-    out = f(**{k: tf.constant(v) for k, v in inputs.items()})
-    return {"signature": signature, "inputs": inputs, "outputs": {k: v.numpy() for k, v in out.items()}}
+    xs = {k: tf.constant(v) for k, v in inputs.items()}
+    with tf.GradientTape() as tape:
+        for x in xs.values():
+            if x.dtype.is_floating:
+                tape.watch(x)
+        out = f(**xs)
+    result = {"signature": signature, "inputs": inputs, "outputs": {k: v.numpy() for k, v in out.items()}}
+    ys = {k: v for k, v in out.items() if v.dtype.is_floating and v.shape.num_elements()}
+    by = {**{("inputs", k): x for k, x in xs.items() if x.dtype.is_floating},
+          **{("variables", v.name.split(":")[0]): v for v in f.variables if v.dtype.is_floating and v.trainable}}
+    if not ys or not by:
+        return result
+    # Gradients of the outputs, each element weighted at random, by inputs and variables.
+    weights = {k: tf.cast(floats(*y.shape, seed=7), y.dtype) for k, y in ys.items()}
+    grads = tape.gradient(list(ys.values()), list(by.values()), output_gradients=list(weights.values()))
+    result["weights"] = {k: w.numpy() for k, w in weights.items()}
+    result["gradients"] = {"inputs": {}, "variables": {}}
+    for (kind, name), g in zip(by, grads):
+        result["gradients"][kind][name] = None if g is None else tf.convert_to_tensor(g).numpy()
+    return result
 
 
 def exported(path, m, *xs):
     """Exports a Keras model and records serving_default for the inputs."""
     m.export(path, verbose=False)
-    loaded = tf.saved_model.load(path)
-    f = loaded.signatures["serving_default"]
-    names = list(f.structured_input_signature[1])
-    out = f(**{k: tf.constant(x) for k, x in zip(names, xs)})
-    return [{"signature": "serving_default", "inputs": dict(zip(names, xs)), "outputs": {k: v.numpy() for k, v in out.items()}}]
+    names = list(tf.saved_model.load(path).signatures["serving_default"].structured_input_signature[1])
+    return [answers(path, "serving_default", **dict(zip(names, xs)))]
 
 
 @model
@@ -286,9 +301,9 @@ def module_with_an_optional_input(path):
 def variables_of_all_types(path):
     class M(tf.Module):
         def __init__(self):
-            self.v = [tf.Variable(tf.cast([1, 0, 3], d)) for d in (tf.float64, tf.int8, tf.uint8, tf.int32, tf.int64, tf.bool, tf.complex64, tf.half)]
-            self.s = tf.Variable([b"text", b"\x00\xff"])
-            self.empty = tf.Variable(tf.zeros((0, 3)), shape=(None, 3))
+            self.v = [tf.Variable(tf.cast([1, 0, 3], d), name=d.name) for d in (tf.float64, tf.int8, tf.uint8, tf.int32, tf.int64, tf.bool, tf.complex64, tf.half)]
+            self.s = tf.Variable([b"text", b"\x00\xff"], name="string")
+            self.empty = tf.Variable(tf.zeros((0, 3)), shape=(None, 3), name="empty")
 
         @tf.function(input_signature=[])
         def __call__(self):
@@ -445,7 +460,10 @@ def main():
                 "name": "%s/%s/%d" % (make.__name__, answer["signature"], k), "model": make.__name__,
                 "tags": answer.get("tags"), "signature": answer["signature"],
                 "inputs": {n: rec.array(v) for n, v in answer["inputs"].items()},
-                "outputs": {n: rec.array(v) for n, v in answer["outputs"].items()}})
+                "outputs": {n: rec.array(v) for n, v in answer["outputs"].items()},
+                "weights": {n: rec.array(v) for n, v in answer.get("weights", {}).items()},
+                "gradients": {kind: {n: g if g is None else rec.array(g) for n, g in by.items()}
+                              for kind, by in answer.get("gradients", {}).items()}})
         keras.backend.clear_session()
     rec.save({"cases": rec.cases})
 
