@@ -331,8 +331,11 @@ func (m *Model) initializer() (*tf.Operation, error) {
 	}
 	node, _, _ := strings.Cut(name, ":")
 	op := bridge.OperationByName(m.graph, node)
-	if op == nil {
+	switch {
+	case op == nil:
 		return nil, bridge.Errorf(bridge.DataLoss, filepath.Join(m.dir, modelFile), "its initializer %q is not in the graph", node)
+	case op.Type() == "NoOp" && len(bridge.ControlInputs(op)) == 0:
+		return nil, nil // as TensorFlow 2 writes it for a model without tables; a run costs as much as any
 	}
 	return op, nil
 }
