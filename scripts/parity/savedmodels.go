@@ -165,7 +165,7 @@ func (d *differentiatedModel) build(m *savedmodels.Model, c *savedModelCase, rec
 	for _, name := range slices.Sorted(maps.Keys(c.Gradients.Variables)) {
 		handle, ok := handles[name]
 		if !ok {
-			return fmt.Errorf("Variables has no %q", name)
+			return fmt.Errorf("the model lists no variable %q", name)
 		}
 		xs = append(xs, handle)
 		d.wanted = append(d.wanted, namedGradient{"variable " + name, c.Gradients.Variables[name]})
