@@ -522,10 +522,13 @@ func (w *modelWriter) metaGraph() (*protos.MetaGraphDef, error) {
 	}
 	if len(w.inits) > 0 {
 		init := w.group(w.free("init_all_tables"), w.inits)
-		meta.SignatureDef[initSignature] = &protos.SignatureDef{Outputs: map[string]*protos.TensorInfo{
-			initSignature: {Encoding: &protos.TensorInfo_Name{Name: init}, TensorShape: shapeProto(nil)}}}
-		meta.CollectionDef["table_initializer"] = &protos.CollectionDef{Kind: &protos.CollectionDef_NodeList_{
-			NodeList: &protos.CollectionDef_NodeList{Value: w.inits}}}
+		// As a signature, which TensorFlow 2 writes, it would be in the way of those who
+		// load the model in Python and save its signatures again.
+		nodes := func(names ...string) *protos.CollectionDef {
+			return &protos.CollectionDef{Kind: &protos.CollectionDef_NodeList_{NodeList: &protos.CollectionDef_NodeList{Value: names}}}
+		}
+		meta.CollectionDef["saved_model_main_op"] = nodes(init)
+		meta.CollectionDef["table_initializer"] = nodes(w.inits...)
 	}
 	for _, a := range w.assets {
 		meta.AssetFileDef = append(meta.AssetFileDef, &protos.AssetFileDef{Filename: a.name, TensorInfo: &protos.TensorInfo{
