@@ -169,6 +169,9 @@ func newStories(ctx context.Context, dir string) (_ *stories, err error) {
 	if err := s.floormod(ctx, py); err != nil {
 		return nil, err
 	}
+	if err := s.models(ctx, dir, c, py); err != nil {
+		return nil, err
+	}
 	return s, s.gradients(ctx, dir, py)
 }
 

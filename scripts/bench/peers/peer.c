@@ -4,8 +4,10 @@
 //
 // The spec is a text file: `graph <path>`, then any of `init <op>`, `target <op>`,
 // `fetch <op> <index>` and `feed <op> <index> <rank> <dims…>` (float32, filled with a fixed sequence).
-// Each line read from standard input, `<setting> <runs>`, is answered by nanoseconds per run.
+// Each line read from standard input, `<setting> <runs>`, is answered by nanoseconds per run;
+// `<setting>@<threads>` shares the runs among so many threads.
 // The settings are all the ways a C program can ask for; the caller keeps the fastest.
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -139,22 +141,39 @@ static TF_Session* open_session(const Setting* s) {
   return session;
 }
 
-static double run(Setting* s, int runs) {
-  if (!s->session) s->session = open_session(s);
+typedef struct {
+  Setting* setting;
+  int runs;
+} Share;
+
+static void* work(void* argument) {
+  const Share* share = argument;
+  const Setting* s = share->setting;
   TF_Status* status = TF_NewStatus();
   TF_Buffer* options = s->run_size ? TF_NewBufferFromString(s->run, s->run_size) : NULL;
   TF_Tensor* out[kMaxPorts];
-  struct timespec begin, end;
-  clock_gettime(CLOCK_MONOTONIC, &begin);
-  for (int i = 0; i < runs; i++) {
+  for (int i = 0; i < share->runs; i++) {
     TF_SessionRun(s->session, options, feeds, values, nfeeds, fetches, out, nfetches, targets, ntargets, NULL, status);
     check(status, "running");
     for (int k = 0; k < nfetches; k++) TF_DeleteTensor(out[k]);
   }
-  clock_gettime(CLOCK_MONOTONIC, &end);
   if (options) TF_DeleteBuffer(options);
   TF_DeleteStatus(status);
-  return ((end.tv_sec - begin.tv_sec) * 1e9 + (end.tv_nsec - begin.tv_nsec)) / runs;
+  return NULL;
+}
+
+static double run(Setting* s, int runs, int nthreads) {
+  if (!s->session) s->session = open_session(s);
+  pthread_t threads[kMaxPorts];
+  Share share = {s, runs / nthreads > 0 ? runs / nthreads : 1};
+  struct timespec begin, end;
+  clock_gettime(CLOCK_MONOTONIC, &begin);
+  for (int i = 1; i < nthreads; i++)
+    if (pthread_create(&threads[i], NULL, work, &share)) exit(1);
+  work(&share);
+  for (int i = 1; i < nthreads; i++) pthread_join(threads[i], NULL);
+  clock_gettime(CLOCK_MONOTONIC, &end);
+  return ((end.tv_sec - begin.tv_sec) * 1e9 + (end.tv_nsec - begin.tv_nsec)) / ((double)share.runs * nthreads);
 }
 
 int main(int argc, char** argv) {
@@ -167,13 +186,20 @@ int main(int argc, char** argv) {
   int runs;
   while (scanf("%63s %d", name, &runs) == 2) {
     Setting* chosen = NULL;
+    int nthreads = 1;
+    char* at = strchr(name, '@');
+    if (at) {
+      nthreads = atoi(at + 1);
+      *at = 0;
+    }
+    if (nthreads < 1 || nthreads > kMaxPorts) return 2;
     for (size_t i = 0; i < sizeof(settings) / sizeof(settings[0]); i++)
       if (!strcmp(settings[i].name, name)) chosen = &settings[i];
     if (!chosen) {
       fprintf(stderr, "peer: no setting %s\n", name);
       return 2;
     }
-    printf("%.1f\n", run(chosen, runs));
+    printf("%.1f\n", run(chosen, runs, nthreads));
     fflush(stdout);
   }
   return 0;

@@ -8,6 +8,7 @@ graphs that the caller has written.
 import json
 import os
 import sys
+import threading
 import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -143,7 +144,40 @@ class Gradients:
             return time.perf_counter_ns() - begin
 
 
+class Served:
+    """Runs the signature of the caller's SavedModel, by as many threads at once as there are callers."""
+
+    def __init__(self, batch, callers):
+        self.signature = tf.saved_model.load(os.path.join(sys.argv[1], "bench-model")).signatures["serving_default"]
+        self.x = tf.zeros((batch, DEEP[0]))
+        self.callers = callers
+        for _ in range(20):
+            self.signature(x=self.x)
+
+    def work(self, runs):
+        for _ in range(runs):
+            self.signature(x=self.x)["y"].numpy()
+
+    def total(self, runs):
+        each = max(1, runs // self.callers)
+        threads = [threading.Thread(target=self.work, args=(each,)) for _ in range(self.callers)]
+        begin = time.perf_counter_ns()
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        return (time.perf_counter_ns() - begin) / (each * self.callers)
+
+
+def load():
+    path = os.path.join(sys.argv[1], "bench-model")
+    x = tf.zeros((1, DEEP[0]))
+    return lambda: tf.saved_model.load(path).signatures["serving_default"](x=x)["y"].numpy()
+
+
 FORMS = {
+    "model_load/saved_model": load,
+    **{"model_run_%d_%d/signature" % (b, c): (lambda b=b, c=c: Served(b, c)) for b in (1, 32) for c in (1, 8, 64)},
     "gradients/tf_gradients": Gradients,
     "small/tf_function": lambda: function(SMALL),
     "small/session_run": lambda: Graph(SMALL).session_run(),
@@ -162,9 +196,12 @@ def main():
         if name not in made:
             made[name] = FORMS[name]()
             if callable(made[name]):
-                for _ in range(20):
+                for _ in range(3 if name.startswith("model_load") else 20):
                     made[name]()
         run = made[name]
+        if isinstance(run, Served):
+            print(run.total(int(runs)), flush=True)
+            continue
         if not callable(run):  # it times itself
             print(sum(run.nanoseconds() for _ in range(int(runs))) / int(runs), flush=True)
             continue
