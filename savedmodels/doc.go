@@ -1,5 +1,5 @@
-// Package savedmodels loads and runs TensorFlow's SavedModels, those of
-// TensorFlow 1 and 2 and of Keras alike, by signature and by name:
+// Package savedmodels loads, runs and writes TensorFlow's SavedModels. It runs those
+// of TensorFlow 1 and 2 and of Keras alike, by signature and by name:
 //
 //	m, err := savedmodels.Load("exported/1", savedmodels.Options{})
 //	defer m.Close()
@@ -9,6 +9,12 @@
 // Nothing is guessed: names, data types and shapes are those of the model's
 // signatures ([Model.Signatures]), and what does not fit them is refused before
 // anything runs, with a message that lists what exists.
+//
+// A [Model] is shared by many goroutines, and Close waits for their calls. A
+// [Holder] goes over to a newer version without a failed request. What is to be
+// added to a model, such as gradients, is added in Options.Build. [Describe] tells
+// what a model has without running anything. [Save] and [Freeze] write graphs of
+// package ops for Python, servers and Load.
 //
 // A model is a program. Reading one is safe whatever its bytes are: damaged or
 // hostile files give an error, and take no more memory than their size warrants.

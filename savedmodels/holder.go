@@ -22,17 +22,22 @@ func NewHolder(m *Model) *Holder {
 
 // Model is the model that answers now; nil where there is none. Another may take
 // its place at any time, and this one be closed: Run is what goes on.
-func (h *Holder) Model() *Model { return h.current.Load() }
+func (h *Holder) Model() *Model {
+	if h == nil {
+		return nil
+	}
+	return h.current.Load()
+}
 
 // Run is [Model.Run] of the model that answers now.
 func (h *Holder) Run(ctx context.Context, signature string, in Tensors) (Tensors, error) {
 	for {
-		m := h.current.Load()
+		m := h.Model()
 		if m == nil {
 			return nil, bridge.Errorf(bridge.Unavailable, "Run", "there is no model yet: Swap puts one in")
 		}
 		if err := m.enter(); err != nil {
-			if h.current.Load() != m {
+			if h.Model() != m {
 				continue // another took its place just now
 			}
 			return nil, err
@@ -46,6 +51,9 @@ func (h *Holder) Run(ctx context.Context, signature string, in Tensors) (Tensors
 // has returned, which Swap waits for. Warm m up before, so that no request waits.
 // nil takes the model out: requests then fail until another comes.
 func (h *Holder) Swap(m *Model) error {
+	if h == nil {
+		return bridge.Errorf(bridge.InvalidArgument, "Swap", "the holder is nil")
+	}
 	old := h.current.Swap(m)
 	if old == m {
 		return nil

@@ -58,8 +58,8 @@ func LoadContext(ctx context.Context, dir string, o Options) (*Model, error) {
 			return nil, err
 		}
 	}
-	m := &Model{dir: dir, meta: meta, graph: tf.NewGraph(), steps: map[string]*preparedSignature{}}
-	m.idle.L = &m.mu
+	m := &Model{dir: dir, meta: meta, graph: tf.NewGraph()}
+	m.idle.L, m.steps.known = &m.mu, map[string]*preparedSignature{}
 	if err := m.open(); err != nil {
 		return nil, err
 	}
@@ -149,7 +149,7 @@ func (m *Model) Tensor(name string) (tf.Output, error) {
 		}
 		index = int(n)
 	}
-	op := bridge.OperationByName(m.graph, node)
+	op := bridge.OperationByName(m.Graph(), node)
 	if op == nil {
 		return tf.Output{}, fmt.Errorf("the graph has no node %q", node)
 	}

@@ -38,28 +38,63 @@ type Model struct {
 	idle    sync.Cond // when running falls to 0
 	running int
 	closed  bool
-	steps   map[string]*preparedSignature
+
+	preparing sync.Mutex // held while a signature is prepared, which others need not wait for
+	steps     struct {
+		sync.RWMutex
+		known map[string]*preparedSignature
+	}
 }
 
 // Dir is the folder that the model was loaded from.
-func (m *Model) Dir() string { return m.dir }
+func (m *Model) Dir() string {
+	if m == nil {
+		return ""
+	}
+	return m.dir
+}
 
 // Tags are those of the MetaGraph, sorted.
-func (m *Model) Tags() []string { return m.meta.tags() }
+func (m *Model) Tags() []string {
+	if m == nil || m.meta == nil {
+		return nil
+	}
+	return m.meta.tags()
+}
 
 // Graph is the model's graph, for those who add to it.
-func (m *Model) Graph() *tf.Graph { return m.graph }
+func (m *Model) Graph() *tf.Graph {
+	if m == nil {
+		return nil
+	}
+	return m.graph
+}
 
 // Session is what the model runs in; nil within Options.Build. Its Close is the
 // model's business.
-func (m *Model) Session() *bridge.Session { return m.session }
+func (m *Model) Session() *bridge.Session {
+	if m == nil {
+		return nil
+	}
+	return m.session
+}
 
 // MetaGraph is the MetaGraphDef that the model was saved with, without its graph.
 // It may be read, not written.
-func (m *Model) MetaGraph() *protos.MetaGraphDef { return m.meta.MetaGraphDef }
+func (m *Model) MetaGraph() *protos.MetaGraphDef {
+	if m == nil || m.meta == nil {
+		return nil
+	}
+	return m.meta.MetaGraphDef
+}
 
 // Signatures are the names of the model's signatures, sorted.
-func (m *Model) Signatures() []string { return slices.Sorted(maps.Keys(m.signatures)) }
+func (m *Model) Signatures() []string {
+	if m == nil {
+		return nil
+	}
+	return slices.Sorted(maps.Keys(m.signatures))
+}
 
 // Signature is the signature of a name. "" is serving_default, or the only one.
 func (m *Model) Signature(name string) (*Signature, error) {
@@ -102,9 +137,12 @@ func (m *Model) prepare(name string) (*preparedSignature, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if p := m.steps[s.Name]; p != nil {
+	if p := m.prepared(s.Name); p != nil {
+		return p, nil
+	}
+	m.preparing.Lock()
+	defer m.preparing.Unlock()
+	if p := m.prepared(s.Name); p != nil {
 		return p, nil
 	}
 	p := &preparedSignature{Signature: s}
@@ -147,8 +185,16 @@ func (m *Model) prepare(name string) (*preparedSignature, error) {
 	if p.defaults, err = defaultsOf(m.meta.GetSignatureDef()[s.Name]); err != nil {
 		return nil, err
 	}
-	m.steps[s.Name] = p
+	m.steps.Lock()
+	defer m.steps.Unlock()
+	m.steps.known[s.Name] = p
 	return p, nil
+}
+
+func (m *Model) prepared(name string) *preparedSignature {
+	m.steps.RLock()
+	defer m.steps.RUnlock()
+	return m.steps.known[name]
 }
 
 // arrange checks what a run is given and puts it in order: all that is wrong is in
@@ -387,6 +433,9 @@ func (m *Model) Shutdown(ctx context.Context) error {
 	if m == nil {
 		return nil
 	}
+	if ctx == nil {
+		ctx = context.Background()
+	}
 	stop := context.AfterFunc(ctx, func() {
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -398,12 +447,13 @@ func (m *Model) Shutdown(ctx context.Context) error {
 	for m.running > 0 && ctx.Err() == nil {
 		m.idle.Wait()
 	}
-	steps := m.steps
-	m.steps = map[string]*preparedSignature{}
 	m.mu.Unlock()
 	err := m.session.Close()
-	for _, p := range steps {
+	m.steps.Lock()
+	defer m.steps.Unlock()
+	for _, p := range m.steps.known {
 		p.defaults.Close()
 	}
+	clear(m.steps.known)
 	return err
 }

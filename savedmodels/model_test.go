@@ -313,9 +313,22 @@ func TestANilModelIsAnError(t *testing.T) {
 	assert.NoError(t, m.Close())
 	assert.Empty(t, m.Variables())
 	assert.Error(t, m.Warmup(t.Context()))
-	var h savedmodels.Holder
-	_, err = h.Run(t.Context(), "", nil)
-	assert.ErrorIs(t, err, bridge.ErrUnavailable)
+	assert.Nil(t, m.Graph())
+	assert.Nil(t, m.Session())
+	assert.Empty(t, m.Signatures())
+	assert.Empty(t, m.Tags())
+	_, err = m.Tensor("x:0")
+	assert.Error(t, err)
+	for _, h := range []*savedmodels.Holder{nil, {}} {
+		_, err = h.Run(t.Context(), "", nil)
+		assert.ErrorIs(t, err, bridge.ErrUnavailable)
+		assert.Nil(t, h.Model())
+	}
+	var zero savedmodels.Model
+	_, err = zero.Run(t.Context(), "", nil)
+	assert.ErrorIs(t, err, bridge.ErrNotFound)
+	assert.Empty(t, zero.Variables())
+	assert.NoError(t, zero.Close())
 }
 
 func ExampleModel_Run() {

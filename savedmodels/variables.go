@@ -39,7 +39,7 @@ func (v Variable) Bytes() int64 {
 // TensorFlow 2 has more nodes that stand for variables than it has variables:
 // those count that its signatures use.
 func (m *Model) Variables() []Variable {
-	if m == nil {
+	if m == nil || m.meta == nil {
 		return nil
 	}
 	all := m.handles()
