@@ -3,6 +3,7 @@ package gradients
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	tf "github.com/galeone/tensorflow/tensorflow/go"
 
@@ -111,7 +112,7 @@ func openLoop(n *node, f bridge.Func) (*bridge.Body, []bridge.BodyArg, error) {
 
 // source follows a tensor through Identity.
 func source(t tf.Output) tf.Output {
-	for t.Op.Type() == "Identity" {
+	for t.Op != nil && t.Op.Type() == "Identity" {
 		t = bridge.Input(t.Op, 0)
 	}
 	return t
@@ -318,6 +319,7 @@ func (c *Context) accumulate(d *derivative, test *bridge.Body, invariant func(in
 		return before + len(extraArgs) - 1
 	}
 	places := map[bridge.OutputKey]int{}
+	most := maximumIterations(c.Op)
 	for _, t := range d.captured {
 		if i, isArg := d.args[bridge.Key(t)]; isArg && invariant(i) {
 			continue
@@ -331,11 +333,11 @@ func (c *Context) accumulate(d *derivative, test *bridge.Body, invariant func(in
 			return nil, none
 		}
 		list := d.input("accumulator", bridge.Variant, bridge.Shape{})
-		start := raw.EmptyTensorList(outside, outside.listedShape(d.Static(t), t.DataType()), outside.Int(tf.Int32, -1), bridge.BaseDType(t.DataType()))
+		start := raw.EmptyTensorList(outside, outside.listedShape(d.Static(t), t.DataType()), outside.Int(tf.Int32, most), bridge.BaseDType(t.DataType()))
 		places[bridge.Key(t)] = add(list, raw.TensorListPushBack(d, list, t), start)
 	}
-	counter := -1
-	if len(places) == 0 {
+	counter := c.counter(b)
+	if counter < 0 && len(places) == 0 {
 		arg := d.input("iterations", tf.Int32, bridge.Shape{})
 		counter = add(arg, d.Plus(arg, d.Int(tf.Int32, 1)), outside.Int(tf.Int32, 0))
 	}
@@ -379,6 +381,54 @@ func (c *Context) accumulate(d *derivative, test *bridge.Body, invariant func(in
 		count = c.Op.Output(counter)
 	}
 	return lists, count
+}
+
+// MaximumIterations is the attribute by which ops.While notes the largest number of
+// iterations that a loop makes. XLA, which needs to know the size of what is kept,
+// differentiates only loops that have one.
+const MaximumIterations = "_maximum_iterations"
+
+// maximumIterations is the largest number of iterations that is known of a loop, -1
+// for none. Python's loops have it as their second loop variable.
+func maximumIterations(op *tf.Operation) int64 {
+	if n, err := bridge.AttrInt(op, MaximumIterations); err == nil && n > 0 {
+		return n
+	}
+	if from := source(bridge.Input(op, 1)); from.Op != nil && strings.HasSuffix(from.Op.Name(), "maximum_iterations") {
+		if n, ok := constantInt(from); ok && n >= 0 {
+			return n
+		}
+	}
+	return -1
+}
+
+func constantInt(t tf.Output) (int64, bool) {
+	if t.Op == nil || t.Op.Type() != "Const" || t.DataType() != tf.Int32 || bridge.ShapeOf(t).Rank() != 0 {
+		return 0, false
+	}
+	v, ok, err := bridge.ConstantValue(t)
+	if err != nil || !ok {
+		return 0, false
+	}
+	defer v.Close()
+	n, err := bridge.Flat[int32](v)
+	return int64(n[0]), err == nil
+}
+
+// counter is the place of a loop variable that counts the iterations, which most
+// loops have: it starts at 0, and 1 is added. -1 for none.
+func (c *Context) counter(b *bridge.Body) int {
+	for i, r := range b.Results {
+		if r = source(r); r.Op.Type() != "AddV2" && r.Op.Type() != "Add" || !bridge.SameOutput(bridge.Input(r.Op, 0), b.Args[i]) {
+			continue
+		}
+		one, ok := constantInt(source(bridge.Input(r.Op, 1)))
+		start, known := constantInt(source(bridge.Input(c.Op, i)))
+		if ok && known && one == 1 && start == 0 {
+			return i
+		}
+	}
+	return -1
 }
 
 // accumulated is the place among the loop variables of a list of the values of t,
