@@ -30,7 +30,7 @@ func inspectCommand() *cobra.Command {
               data types and shapes, variables with sizes, assets, and op types, also
               those that no gradient goes through
   CHECKPOINT  its prefix, or a folder of checkpoints for the newest: tensors and sizes
-  GRAPH       a GraphDef, .pb or .pbtxt: what it must be fed, what nothing uses (its
+  GRAPH       a GraphDef, .pb or .pbtxt: what it is fed, what nothing in it uses (its
               outputs), variables and op types
 
 --nodes also lists the nodes of a graph, with the tensors that they give.`,
@@ -207,16 +207,17 @@ func inspectGraph(path string, nodes bool) (*inspected, error) {
 	var inputs, outputs []portFound
 	var ends []*tf.Operation
 	for op := range bridge.Operations(g) {
-		if strings.HasPrefix(op.Type(), "Placeholder") {
+		used := slices.ContainsFunc(bridge.OutputsOf(op), func(out tf.Output) bool { return len(bridge.Consumers(out)) > 0 })
+		switch {
+		case used && strings.HasPrefix(op.Type(), "Placeholder"):
 			p := tensorPort(op, 0)
 			p.Optional = op.Type() != "Placeholder"
 			inputs = append(inputs, p)
-		}
-		for i, out := range bridge.OutputsOf(op) {
-			if len(bridge.Consumers(out)) == 0 && op.Type() != "VarHandleOp" && op.Type() != "Const" {
+		case !used && !noOutput[op.Type()]:
+			for i := range op.NumOutputs() {
 				outputs = append(outputs, tensorPort(op, i))
-				ends = append(ends, op)
 			}
+			ends = append(ends, op)
 		}
 	}
 	d, err := savedmodels.DescribeGraph(g, ends)
@@ -230,6 +231,11 @@ func inspectGraph(path string, nodes bool) (*inspected, error) {
 	}
 	return &inspected{Kind: "graph", Path: path, Graph: &found}, nil
 }
+
+// noOutput are op types that nobody needs to use: what they give is no result of
+// the graph.
+var noOutput = map[string]bool{"Placeholder": true, "PlaceholderWithDefault": true, "Const": true, "VarHandleOp": true, "VarIsInitializedOp": true,
+	"Enter": true, "Exit": true, "Merge": true, "Switch": true}
 
 func tensorPort(op *tf.Operation, i int) portFound {
 	out := op.Output(i)
