@@ -90,7 +90,7 @@ func checkpointSection(ctx context.Context, h *Harness) (Result, error) {
 		reports.add("written checkpoints", name, 0, 0, fmt.Errorf("Python did not read it"))
 	}
 	worst, err := legsDiffer(ours, legs["training in three legs"], legs["training in one"])
-	reports.add("resumed by Python", "Adam's slots and the step", worst, 1e-6, err)
+	reports.add("resumed by Python", "Adam's slots and the step", worst, 1e-5, err) // our Adam is a formula, Python's one kernel
 	return reports.finish(), nil
 }
 
