@@ -150,3 +150,21 @@ func TestHessiansByVariablesThatAreReadByRow(t *testing.T) {
 	assert.Equal(t, []float64{6, 0, 0, 0, 0, 0, 0, 0, 36}, floats(t, s, h[0].Dense))
 	assert.Equal(t, []float64{6, 0, 360}, floats(t, s, ops.Densify(g.Root(), hv[0])))
 }
+
+// In a branch, y = x²: the Jacobian is diag(2x), its sum's gradient 2.
+func TestAJacobianInABranch(t *testing.T) {
+	g := ops.NewGraph(ops.GraphOptions{})
+	x := g.Placeholder("x", tf.Double, ops.Shape{2})
+	y := ops.If(g.Root(), g.Const(true), func(s *ops.Scope) []tf.Output {
+		in := s.Capture(x)
+		j, err := ops.Jacobian(s, raw.Square(s, in), outs(in))
+		require.NoError(t, err)
+		return outs(raw.Sum(s, j[0].Dense, s.Const([]int32{0})))
+	}, func(s *ops.Scope) []tf.Output { return outs(x) })
+	require.NoError(t, g.Err())
+	dx := byEach(t, g, y[0], x)[0]
+	s := session(t, g)
+	in := fed(t, x, ops.Shape{2}, 3.0, 4)
+	assert.Equal(t, []float64{6, 8}, floats(t, s, y[0], in))
+	assert.Equal(t, []float64{2, 2}, floats(t, s, dx, in))
+}
