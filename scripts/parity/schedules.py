@@ -1,48 +1,70 @@
-"""The values of learning-rate schedules over the first 1,000 steps and at some far ones."""
+"""The values of learning-rate schedules over the first 1,000 steps and at some far ones.
 
+The table is in schedules.go: a case names its schedule as Python text.
+"""
+
+import json
+import math
+import os
+import types
+
+import keras as keras_package
 import numpy as np
 import tensorflow as tf
 
 from recording import Recording, arguments, progress
+from training import noise
 
 STEPS = np.concatenate([np.arange(1000), [9999, 10**6, 2**24 - 1, 2**24, 2**31, 2**40]]).astype(np.int64)
 
 
-def cases(number):
-    """Name, our settings, Python's schedule; number makes settings of the dtype."""
-    keras, v1 = tf.keras.optimizers.schedules, tf.compat.v1.train
-    exponential = [(0.1, 100, 0.96), (1.0, 10, 0.5), (3e-4, 333, 0.9), (2.0, 1000, 1.0)]
-    for initial, steps, rate in exponential:
-        for staircase in (False, True):
-            settings = {"initial": initial, "steps": steps, "rate": rate, "staircase": staircase}
-            name = "%g·%g^(s/%d)%s" % (initial, rate, steps, ", staircase" if staircase else "")
-            yield ("ExponentialDecay", name + ", Keras", settings,
-                   keras.ExponentialDecay(number(initial), steps, number(rate), staircase=staircase))
-            yield ("ExponentialDecay", name + ", v1", settings,
-                   lambda s, a=(initial, steps, rate, staircase): v1.exponential_decay(number(a[0]), s, a[1], number(a[2]), staircase=a[3]))
-    for boundaries, values in [([100, 500], [1.0, 0.5, 0.1]), ([0, 1, 2, 999], [5.0, 4.0, 3.0, 2.0, 1.0]), ([10**6], [0.25, 0.125])]:
-        settings = {"boundaries": boundaries, "values": values}
-        numbers = [number(v) for v in values]
-        yield ("PiecewiseConstant", "%s, Keras" % boundaries, settings, keras.PiecewiseConstantDecay(boundaries, numbers))
-        yield ("PiecewiseConstant", "%s, v1" % boundaries, settings,
-               lambda s, b=boundaries, n=numbers: v1.piecewise_constant(s, [np.int64(x) for x in b], n))
+def names(dtype):
+    """What a text may use: n makes a number of the dtype, s is the step."""
+    numpy_type = np.dtype(dtype).type
+    return {
+        "keras": keras_package.optimizers.schedules, "v1": tf.compat.v1.train, "tf": tf, "np": np, "math": math,
+        "n": numpy_type, "cast": lambda x: tf.cast(x, dtype),
+        "drawn": lambda name, s: noise([], 0, name, s, dtype), "plateau": plateau,
+    }
+
+
+def plateau(measured, rate, **settings):
+    """Keras' callback: the rate after each measurement."""
+    model = types.SimpleNamespace(optimizer=types.SimpleNamespace(learning_rate=keras_package.Variable(rate)))
+    callback = keras_package.callbacks.ReduceLROnPlateau(monitor="loss", **settings)
+    callback.set_model(model)
+    callback.on_train_begin()
+    rates = []
+    for epoch, loss in enumerate(measured):
+        callback.on_epoch_end(epoch, {"loss": loss})
+        rates.append(float(model.optimizer.learning_rate))
+    return np.array(rates)
+
+
+def values(case, dtype):
+    """What a case's schedule is at all steps, or after all measurements."""
+    if "measured" in case:
+        return eval(case["python"], names(dtype) | {"measured": case["measured"]})
+    text = case["python"] if case["python"].startswith("keras.") else "lambda s: " + case["python"]
+    f = eval(text, names(dtype))
+    # In a graph, as training runs them: the graph optimizer makes a product of
+    # the division by a constant, there as here.
+    return tf.function(lambda: tf.map_fn(f, tf.constant(STEPS), fn_output_signature=dtype), autograph=False)().numpy()
 
 
 def main():
     args = arguments()
     rec = Recording(args.out)
-    steps = rec.array(STEPS)
-    for dtype in ("float32", "float64"):
-        for schedule, name, settings, f in cases(np.dtype(dtype).type):
-            name += ", " + dtype
-            if not args.run.search(name):
-                continue
-            progress(len(rec.cases), 44, schedule)
-            # In a graph, as training runs them: the graph optimizer makes a
-            # product of the division by a constant, there as here.
-            values = tf.function(lambda: tf.map_fn(f, tf.constant(STEPS), fn_output_signature=dtype))().numpy()
-            rec.cases.append({"schedule": schedule, "name": name, "dtype": dtype, "settings": settings, "steps": steps, "want": rec.array(values)})
-    rec.save()
+    with open(os.path.join(args.out, "table.json")) as f:
+        table = json.load(f)
+    for done, case in enumerate(table):
+        progress(done, len(table), case["python"].split("(")[0].replace(" ", ""))
+        dtype = case["dtype"]
+        try:
+            rec.cases.append({"want": rec.array(values(case, dtype))})
+        except Exception as e:
+            rec.cases.append({"error": "%s: %s" % (type(e).__name__, str(e)[-400:])})
+    rec.save({"steps": rec.array(STEPS), "cases": rec.cases})
 
 
 if __name__ == "__main__":
