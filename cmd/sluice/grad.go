@@ -14,6 +14,7 @@ import (
 
 	"github.com/sluice-ml/sluice/bridge"
 	"github.com/sluice-ml/sluice/ops"
+	"github.com/sluice-ml/sluice/ops/gradients"
 	"github.com/sluice-ml/sluice/ops/raw"
 	"github.com/sluice-ml/sluice/savedmodels"
 )
@@ -231,6 +232,10 @@ func (o *gradOptions) differentiate(d *differentiated) error {
 	}
 	root := g.Root()
 	grads, err := ops.Gradients(root, d.ys, xs)
+	var missing *gradients.MissingGradientError
+	if errors.As(err, &missing) && slices.ContainsFunc(missing.Ops, func(op gradients.MissingOp) bool { return op.Type == "Enter" }) {
+		return fmt.Errorf("%w; a graph that was frozen in Python keeps its loops whole with convert_variables_to_constants_v2(f, lower_control_flow=False)", err)
+	}
 	if err != nil {
 		return err
 	}
