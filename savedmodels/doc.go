@@ -16,6 +16,10 @@
 // what a model has without running anything. [Save] and [Freeze] write graphs of
 // package ops for Python, servers and Load.
 //
+// [Save] writes a graph of package ops and the values of its variables as a model
+// that Python, TensorFlow Serving and [Load] take, [Freeze] as a graph without
+// variables. What only training needs belongs into package checkpoints.
+//
 // A model is a program. Reading one is safe whatever its bytes are: damaged or
 // hostile files give an error, and take no more memory than their size warrants.
 // Running one does what it says, which may be to read and write files; run

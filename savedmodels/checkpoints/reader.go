@@ -528,12 +528,16 @@ func (r *Reader) readPiece(into []byte, e *Entry, p piece) error {
 	if err != nil {
 		return err
 	}
-	if len(into) > 0 {
-		if _, err := file.ReadAt(into, p.offset); err != nil {
+	// In parts, so that what is summed is still in the cache.
+	crc, offset := uint32(0), p.offset
+	for part := range slices.Chunk(into, 1<<18) {
+		if _, err := file.ReadAt(part, offset); err != nil {
 			return r.readError(e, p, err)
 		}
+		crc = crc32.Update(crc, castagnoli, part)
+		offset += int64(len(part))
 	}
-	return r.checkSum(e, p, crc32.Checksum(into, castagnoli))
+	return r.checkSum(e, p, crc)
 }
 
 func (r *Reader) readError(e *Entry, p piece, err error) error {
