@@ -357,6 +357,13 @@ func (d *derivative) collect(outs []tf.Output, available func(arg int) bool) {
 	}
 }
 
+// forget undoes collect.
+func (d *derivative) forget() {
+	d.backward, d.captured = nil, nil
+	clear(d.took)
+	clear(d.isCaptured)
+}
+
 func (d *derivative) isNoArg(t tf.Output) bool {
 	_, isArg := d.args[bridge.Key(t)]
 	return !isArg

@@ -206,3 +206,47 @@ func TestLoopsOfTensorFlow1AreRefused(t *testing.T) {
 	assert.Equal(t, before, bridge.NumOperations(s.g))
 	assert.Equal(t, [][]float64{{256}}, s.values(t, y))
 }
+
+// Python's own gradients of these fail to compile in a graph.
+func TestGradientsOfCompiledFunctionsAreCompiled(t *testing.T) {
+	for name, build := range map[string]func(s *ops.Scope, x tf.Output) tf.Output{
+		"branches": func(s *ops.Scope, x tf.Output) tf.Output {
+			positive := raw.Greater(s, raw.Sum(s, x, s.Const([]int32{0})), s.Const(float32(0)))
+			return ops.If(s, positive, func(s *ops.Scope) outs { return outs{raw.Mul(s, raw.Sin(s, x), x)} },
+				func(s *ops.Scope) outs { return outs{raw.Exp(s, x)} })[0]
+		},
+		"a bounded loop": func(s *ops.Scope, x tf.Output) tf.Output {
+			return ops.While(s, func(s *ops.Scope, v outs) tf.Output { return raw.Less(s, v[0], s.Const(int32(3))) },
+				func(s *ops.Scope, v outs) outs {
+					return outs{raw.AddV2(s, v[0], s.Const(int32(1))), raw.Mul(s, raw.Sin(s, v[1]), x)}
+				}, outs{s.Const(int32(0)), x}, ops.WhileOptions{MaximumIterations: 5})[1]
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			body := ops.NewGraph(ops.GraphOptions{})
+			arg := body.Placeholder("x", tf.Float, ops.Shape{2})
+			y := build(body.Root(), arg)
+			require.NoError(t, body.Err())
+			// XLA takes no operations that were lowered before it sees them.
+			require.NoError(t, bridge.ExtendOperation(y.Op, bridge.Extension{Attrs: []bridge.Attr{{Name: "_lower_using_switch_merge", Value: false}}}))
+			f, err := bridge.ToFunction(body.TF(), bridge.FunctionSpec{Name: "f", Inputs: outs{arg}, Outputs: outs{y}})
+			require.NoError(t, err)
+			s := newScope()
+			_, err = bridge.CopyFunctions(s.g, body.TF())
+			require.NoError(t, err)
+			_, err = bridge.AddFunctions(s.g, f)
+			require.NoError(t, err)
+			x := constant(s, bridge.Shape{2}, float32(0.5), 1.5)
+			var fetches outs
+			for _, compile := range []bool{false, true} {
+				call := raw.StatefulPartitionedCall(s, outs{x}, []tf.DataType{tf.Float}, bridge.Func{Name: "f"}, raw.Attr{Name: "_XlaMustCompile", Value: compile})
+				grads, err := gradients.Compute(s, call, nil, outs{x}, gradients.Options{})
+				require.NoError(t, err)
+				fetches = append(fetches, call[0], grads[0].Dense)
+			}
+			got := s.values(t, fetches...)
+			assert.InDeltaSlice(t, got[0], got[2], 1e-6)
+			assert.InDeltaSlice(t, got[1], got[3], 1e-6)
+		})
+	}
+}

@@ -40,7 +40,46 @@ func openCall(w *walk, n *node) ([]MissingOp, error) {
 	if err != nil {
 		return nil, err
 	}
-	return openBodies(w, n, 0, f)
+	missing, err := openBodies(w, n, 0, f)
+	if err != nil || !compiled(n.op) || !hasLoops(n.flow.bodies[0].Graph) {
+		return missing, err
+	}
+	return missing, repeatable(n.flow.bodies[0], "it is compiled by XLA, which can't hand over what its loop keeps")
+}
+
+// compiled tells whether XLA compiles a call.
+func compiled(op *tf.Operation) bool {
+	must, err := bridge.AttrBool(op, "_XlaMustCompile")
+	return err == nil && must
+}
+
+func hasLoops(g *tf.Graph) bool {
+	isLoop := func(opType string) bool { return opType == "While" || opType == "StatelessWhile" }
+	for op := range bridge.Operations(g) {
+		if isLoop(op.Type()) {
+			return true
+		}
+	}
+	called, _ := bridge.Functions(g)
+	for _, f := range called {
+		for _, node := range f.NodeDef {
+			if isLoop(node.Op) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// repeatable is an error where a body has effects, so that its gradient can't
+// compute it again; why tells why it would.
+func repeatable(b *bridge.Body, why string) error {
+	for op := range bridge.Operations(b.Graph) {
+		if stateful([]*tf.Operation{op}) && !reads(op.Type()) {
+			return fmt.Errorf("%s, and its gradient would run its %s %q twice", why, op.Type(), op.Name())
+		}
+	}
+	return nil
 }
 
 // openBodies opens functions that all take the inputs from the first on.
@@ -85,7 +124,13 @@ func callGrad(c *Context) []Gradient {
 		return nil
 	}
 	outs, pack := d.flatten()
-	d.collect(outs, func(int) bool { return true })
+	everything := func(int) bool { return true }
+	d.collect(outs, everything)
+	if compiled(c.Op) && slices.ContainsFunc(d.captured, func(t tf.Output) bool { return t.DataType() == bridge.Variant && d.isNoArg(t) }) {
+		d.forget()
+		d.recomputing = true // openCall has found that it can be
+		d.collect(outs, everything)
+	}
 	extended := c.extended(b, f, "f", []*derivative{d})
 	if c.Err() != nil {
 		return nil
@@ -512,10 +557,8 @@ func openNamedCall(w *walk, n *node) ([]MissingOp, error) {
 	if err != nil {
 		return nil, err
 	}
-	for op := range bridge.Operations(n.flow.bodies[0].Graph) {
-		if stateful([]*tf.Operation{op}) && !reads(op.Type()) {
-			return nil, fmt.Errorf("it is called by its name, and its gradient would run its %s %q twice; call it by StatefulPartitionedCall", op.Type(), op.Name())
-		}
+	if err := repeatable(n.flow.bodies[0], "it is called by its name"); err != nil {
+		return nil, fmt.Errorf("%w; call it by StatefulPartitionedCall", err)
 	}
 	return missing, nil
 }
