@@ -2,12 +2,14 @@ package savedmodels
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 
 	tf "github.com/galeone/tensorflow/tensorflow/go"
 	attrvalue "github.com/galeone/tensorflow/tensorflow/go/core/framework/attr_value_go_proto"
 	nodedef "github.com/galeone/tensorflow/tensorflow/go/core/framework/node_def_go_proto"
+	opdef "github.com/galeone/tensorflow/tensorflow/go/core/framework/op_def_go_proto"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/sluice-ml/sluice/bridge"
@@ -45,6 +47,70 @@ func Freeze(ctx context.Context, g *ops.Graph, sess *bridge.Session, outputs []t
 		read, known := reads[handle]
 		return read, known
 	})
+}
+
+// Freeze is [Freeze] of a loaded model: a GraphDef that computes the outputs of the
+// signatures, all when none is named, under the names that [Model.Signature] tells.
+// Models whose signatures are calls of functions that use variables, as those of
+// TensorFlow 2 are, are ErrFailedPrecondition. Tables are not variables: who imports
+// the graph has to fill them.
+func (m *Model) Freeze(ctx context.Context, signatures []string, o FreezeOptions) ([]byte, error) {
+	if m == nil {
+		return nil, bridge.Errorf(bridge.InvalidArgument, "Freeze", "the model is nil")
+	}
+	if signatures == nil {
+		signatures = m.Signatures()
+	}
+	var outputs []tf.Output
+	for _, name := range signatures {
+		s, err := m.Signature(name)
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range s.Outputs {
+			out, err := m.Tensor(p.Tensor)
+			if err != nil {
+				return nil, err
+			}
+			outputs = append(outputs, out)
+		}
+	}
+	f, err := newFreezer(m.graph, m.session, outputs, o)
+	if err != nil {
+		return nil, err
+	}
+	var failed error
+	frozen, err := f.freeze(ctx, m.session, func(handle string) (tf.Output, bool) {
+		read, err := m.reading(bridge.OperationByName(m.graph, handle))
+		failed = errors.Join(failed, err)
+		return read, err == nil
+	})
+	if failed != nil {
+		return nil, failed
+	}
+	return frozen, err
+}
+
+// reading is a tensor with the value of a variable: one that the graph has, or a
+// new one.
+func (m *Model) reading(handle *tf.Operation) (tf.Output, error) {
+	if handle.Type() != "VarHandleOp" {
+		return handle.Output(0), nil
+	}
+	const name = "/read_to_freeze"
+	if op := bridge.OperationByName(m.graph, handle.Name()+name); op != nil {
+		return op.Output(0), nil
+	}
+	dt, err := bridge.AttrType(handle, "dtype")
+	if err != nil {
+		return tf.Output{}, err
+	}
+	op, err := bridge.AddOperation(m.graph, bridge.OpSpec{Type: "ReadVariableOp", Name: handle.Name() + name,
+		Inputs: []tf.Input{handle.Output(0)}, Attrs: []bridge.Attr{{Name: "dtype", Value: dt}}})
+	if err != nil {
+		return tf.Output{}, err
+	}
+	return op.Output(0), nil
 }
 
 // freezer makes constants of variables.
@@ -85,15 +151,13 @@ func (f *freezer) freeze(ctx context.Context, sess *bridge.Session, read func(ha
 	call := bridge.Call{Exclusive: true}
 	for _, n := range f.def.GetNode() {
 		switch n.GetOp() {
-		case "VarHandleOp":
+		case "VarHandleOp", "VariableV2", "Variable":
 			from, known := read(n.GetName())
 			if !known {
 				unknown = append(unknown, n.GetName())
 				continue
 			}
 			handles, call.Fetches = append(handles, n.GetName()), append(call.Fetches, from)
-		case "VariableV2", "Variable":
-			unknown = append(unknown, n.GetName())
 		}
 	}
 	if len(unknown) > 0 {
@@ -142,6 +206,11 @@ func (f *freezer) freeze(ctx context.Context, sess *bridge.Session, read func(ha
 func (f *freezer) freezable(handle string) error {
 	for _, user := range f.users(handle) {
 		switch kind := user.GetOp(); {
+		case f.nodes[handle].GetOp() != "VarHandleOp":
+			// TensorFlow 1's variables are tensors; only who changes one needs more.
+			if def, known := bridge.OpDef(kind); known && slices.ContainsFunc(def.GetInputArg(), (*opdef.OpDef_ArgDef).GetIsRef) {
+				return bridge.Errorf(bridge.FailedPrecondition, "Freeze", "the outputs update variable %q, by %s (%s): what changes can't be a constant", handle, user.GetName(), kind)
+			}
 		case kind == "ReadVariableOp", kind == "ResourceGather", kind == "ResourceGatherNd", kind == "VarIsInitializedOp", kind == "VariableShape":
 		case strings.HasPrefix(kind, "Assign"), strings.HasPrefix(kind, "Resource"):
 			return bridge.Errorf(bridge.FailedPrecondition, "Freeze", "the outputs update variable %q, by %s (%s): what changes can't be a constant", handle, user.GetName(), kind)
@@ -155,6 +224,9 @@ func (f *freezer) freezable(handle string) error {
 // replace puts a value in a variable's place.
 func (f *freezer) replace(handle string, value *bridge.Tensor) error {
 	users := f.users(handle)
+	if f.nodes[handle].GetOp() != "VarHandleOp" {
+		users = nil // they go on with the constant
+	}
 	index := slices.IndexFunc(f.def.Node, func(n *nodedef.NodeDef) bool { return n.GetName() == handle })
 	f.def.Node = slices.Delete(f.def.Node, index, index+1)
 	dt, source := value.DType(), handle
@@ -171,6 +243,9 @@ func (f *freezer) replace(handle string, value *bridge.Tensor) error {
 			"SrcT": attrType(f.o.Weights), "DstT": attrType(dt), "Truncate": {Value: &attrvalue.AttrValue_B{}}}, handle)
 	} else if _, err := f.constant(handle, value); err != nil {
 		return err
+	}
+	if source != handle && users == nil {
+		f.rewire(handle, source, source)
 	}
 	for _, n := range users {
 		old := n.GetAttr()

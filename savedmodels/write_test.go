@@ -413,6 +413,44 @@ func TestAFrozenGraphHasConstantsForVariables(t *testing.T) {
 	assert.ErrorContains(t, err, "what changes can't be a constant")
 }
 
+// A model of TensorFlow 1 has variables of both kinds.
+func TestALoadedModelIsFrozen(t *testing.T) {
+	d := linear(t, 4)
+	x := bridge.OperationByName(d.g.TF(), "x").Output(0)
+	old := d.g.Add(bridge.OpSpec{Type: "VariableV2", Name: "old", Attrs: []bridge.Attr{{Name: "shape", Value: bridge.Shape{2}}, {Name: "dtype", Value: tf.Float}}})
+	require.NoError(t, d.g.Err())
+	set := d.g.Add(bridge.OpSpec{Type: "Assign", Inputs: []tf.Input{old.Output(0), d.g.Const([]float32{3, 5})}})
+	sum := raw.AddV2(d.g, x, raw.Identity(d.g, old.Output(0)))
+	d.signature("old", map[string]tf.Output{"x": x}, map[string]tf.Output{"sum": sum})
+	changed := raw.Identity(d.g.WithControl(set), old.Output(0))
+	d.signature("set", nil, map[string]tf.Output{"old": changed})
+	require.NoError(t, d.g.Err())
+	m := load(t, d.write(), savedmodels.Options{})
+	_, err := m.Freeze(t.Context(), []string{"old"}, savedmodels.FreezeOptions{})
+	require.ErrorIs(t, err, bridge.ErrUninitialized)
+	require.Equal(t, []float32{3, 5}, run(t, m, "set", "old", nil))
+	_, err = m.Freeze(t.Context(), nil, savedmodels.FreezeOptions{})
+	require.ErrorIs(t, err, bridge.ErrFailedPrecondition)
+	assert.ErrorContains(t, err, "(Assign)")
+
+	for _, o := range []savedmodels.FreezeOptions{{}, {Weights: tf.Half}} {
+		frozen, err := m.Freeze(t.Context(), []string{"old", "serving_default"}, o)
+		require.NoError(t, err)
+		fresh := tf.NewGraph()
+		y := must(m.Signature("serving_default"))(t).Outputs[0].Tensor
+		imported, err := bridge.Import(fresh, frozen, bridge.ImportOptions{ReturnOutputs: []string{"x", y, sum.Op.Name()}})
+		require.NoError(t, err)
+		sess := must(bridge.NewSession(fresh, bridge.Config{}))(t)
+		out, err := sess.Call(t.Context(), bridge.Call{Feeds: imported.Outputs[:1], Fetches: imported.Outputs[1:]}, floats(t, bridge.Shape{1, 2}, 1, 2))
+		require.NoError(t, err)
+		assert.Equal(t, []float32{18}, must(bridge.Values[float32](out[0]))(t), "1·10 + 2·4")
+		assert.Equal(t, []float32{4, 7}, must(bridge.Values[float32](out[1]))(t))
+		out[0].Close()
+		out[1].Close()
+		require.NoError(t, sess.Close())
+	}
+}
+
 func ExampleSave() {
 	ctx := context.Background()
 	g := ops.NewGraph(ops.GraphOptions{})
