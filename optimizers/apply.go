@@ -27,6 +27,7 @@ type Apply struct {
 	shared    map[sharedKey]tf.Output
 	kept      map[any]any
 	computed  *operations
+	advance   *tf.Output // by how much the step goes on, 1 or 0; the zero Output: 1
 }
 
 type sharedKey struct {
@@ -39,6 +40,7 @@ func newApply(scope *ops.Scope, optimizer *Optimizer, rate ops.Hyperparameter, s
 		Scope: scope, Step: step, Variables: vars,
 		optimizer: optimizer, rate: rate, formula: ops.NewFormula(scope, tf.Float),
 		shared: map[sharedKey]tf.Output{}, kept: map[any]any{}, computed: &operations{},
+		advance: new(tf.Output),
 	}
 }
 

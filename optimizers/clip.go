@@ -23,12 +23,9 @@ func ClipByValue(grads []Grad, low, high float64) ([]Grad, error) {
 		return nil, fmt.Errorf("clip by value: low %v and high %v, wanted low ≤ high", low, high)
 	}
 	return clip("clip_by_value", grads, func(s *ops.Scope, list []Grad) {
-		for i, grad := range list {
-			f := ops.NewFormula(s, grad.DType())
-			list[i].Gradient = grad.Map(func(t tf.Output) tf.Output {
-				return f.Clip(t, f.Constant(low), f.Constant(high))
-			})
-		}
+		clipValues(s, list,
+			func(f ops.Formula) tf.Output { return f.Constant(low) },
+			func(f ops.Formula) tf.Output { return f.Constant(high) })
 	})
 }
 
@@ -40,14 +37,7 @@ func ClipByNorm(grads []Grad, limit float64) ([]Grad, error) {
 		return nil, err
 	}
 	return clip("clip_by_norm", grads, func(s *ops.Scope, list []Grad) {
-		for i, grad := range list {
-			f := ops.NewFormula(s, grad.DType())
-			values := grad.outputs()[0]
-			norm := f.Sqrt(sumAll(s, f.Square(values)))
-			scale := f.Div(f.Constant(limit), f.Maximum(norm, f.Constant(limit)))
-			scale = f.Add(scale, f.Sub(norm, norm)) // 0, or NaN
-			list[i].Gradient = scaled(f, grad, scale)
-		}
+		clipNorms(s, list, func(f ops.Formula) tf.Output { return f.Constant(limit) })
 	})
 }
 
@@ -59,13 +49,7 @@ func ClipByGlobalNorm(grads []Grad, limit float64) ([]Grad, error) {
 		return nil, err
 	}
 	return clip("clip_by_global_norm", grads, func(s *ops.Scope, list []Grad) {
-		norm := globalNorm(s, list)
-		f := ops.NewFormula(s, norm.DataType())
-		scale := f.Mul(f.Constant(limit), f.Minimum(f.Div(f.Constant(1), norm), f.Constant(1/limit)))
-		scale = f.Add(scale, f.Sub(norm, norm)) // 0, or NaN
-		for i, grad := range list {
-			list[i].Gradient = scaled(f.Of(grad.DType()), grad, scale)
-		}
+		clipGlobalNorm(s, list, func(f ops.Formula) tf.Output { return f.Constant(limit) })
 	})
 }
 
@@ -76,6 +60,38 @@ func GlobalNorm(grads []Grad) (tf.Output, error) {
 	var norm tf.Output
 	_, err := clip("global_norm", grads, func(s *ops.Scope, list []Grad) { norm = globalNorm(s, list) })
 	return norm, err
+}
+
+// bound is a limit as a scalar of f's dtype.
+type bound func(f ops.Formula) tf.Output
+
+func clipValues(s *ops.Scope, list []Grad, low, high bound) {
+	for i, grad := range list {
+		f := ops.NewFormula(s, grad.DType())
+		list[i].Gradient = grad.Map(func(t tf.Output) tf.Output { return f.Clip(t, low(f), high(f)) })
+	}
+}
+
+func clipNorms(s *ops.Scope, list []Grad, limit bound) {
+	for i, grad := range list {
+		f := ops.NewFormula(s, grad.DType())
+		norm := f.Sqrt(sumAll(s, f.Square(grad.outputs()[0])))
+		most := limit(f)
+		scale := f.Div(most, f.Maximum(norm, most))
+		scale = f.Add(scale, f.Sub(norm, norm)) // 0, or NaN
+		list[i].Gradient = scaled(f, grad, scale)
+	}
+}
+
+func clipGlobalNorm(s *ops.Scope, list []Grad, limit bound) {
+	norm := globalNorm(s, list)
+	f := ops.NewFormula(s, norm.DataType())
+	most := limit(f)
+	scale := f.Mul(most, f.Minimum(f.Div(f.Constant(1), norm), f.Div(f.Constant(1), most)))
+	scale = f.Add(scale, f.Sub(norm, norm)) // 0, or NaN
+	for i, grad := range list {
+		list[i].Gradient = scaled(f.Of(grad.DType()), grad, scale)
+	}
 }
 
 // globalNorm is √(2·Σ ½‖g‖²).
@@ -100,8 +116,12 @@ func scaled(f ops.Formula, grad Grad, scale tf.Output) gradients.Gradient {
 
 // sumAll is the sum of all elements.
 func sumAll(s *ops.Scope, t tf.Output) tf.Output {
-	axes := raw.Range(s, ops.Const(s, ops.Shape{}, []int32{0}), raw.Rank(s, t), ops.Const(s, ops.Shape{}, []int32{1}))
-	return raw.Sum(s, t, axes)
+	return raw.Sum(s, t, allAxes(s, t))
+}
+
+// allAxes are the axes of a tensor.
+func allAxes(s *ops.Scope, t tf.Output) tf.Output {
+	return raw.Range(s, ops.Const(s, ops.Shape{}, []int32{0}), raw.Rank(s, t), ops.Const(s, ops.Shape{}, []int32{1}))
 }
 
 func checkLimit(what string, limit float64) error {

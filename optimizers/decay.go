@@ -16,49 +16,64 @@ import (
 //
 // the whole of it, also where the gradient is sparse. It is what weight_decay
 // does in Keras: WeightDecay(NewAdam(rate), Value(0.004)) is its AdamW.
-// Variables that the train op does not train do not decay.
-func WeightDecay(rule Rule, decay ops.Hyperparameter) *Optimizer {
-	return &Optimizer{Rule: &weightDecay{inner: rule, decay: decay}}
+// Variables that the train op does not train do not decay, nor do those below
+// the paths except, "net/bias" for one.
+func WeightDecay(rule Rule, decay ops.Hyperparameter, except ...string) *Optimizer {
+	return around(rule, &weightDecay{wrapper: wrapper{rule}, decay: decay, except: except})
 }
 
 type weightDecay struct {
-	inner Rule
-	decay ops.Hyperparameter
+	wrapper
+	decay  ops.Hyperparameter
+	except []string
 }
 
-func (w *weightDecay) Name() string     { return w.inner.Name() }
-func (w *weightDecay) Unwrap() Rule     { return w.inner }
-func (w *weightDecay) Prepare(a *Apply) { w.inner.Prepare(a) }
-
-func (w *weightDecay) Finish(a *Apply) []*tf.Operation { return w.inner.Finish(a) }
-
-func (w *weightDecay) Check([]*ops.Variable) error {
-	if w.decay == nil {
-		return errors.New("weight decay: the decay is nil; wanted a value, a schedule or ops.Fed(tensor)")
+func (w *weightDecay) Check(vars []*ops.Variable) error {
+	const what = "weight decay"
+	if err := checkDecay(what, w.decay, w.except, vars); err != nil {
+		return err
 	}
-	return checkHyperparameter("weight decay", w.decay)
-}
-
-func (w *weightDecay) Dense(u *Update) {
-	lost := u.Mul(u.Var, w.part(u))
-	nested := u.Nested(u.Apply)
-	nested.Var = u.Sub(u.Var, lost)
-	w.inner.Dense(nested)
-	if nested.InPlace() {
-		w.before(u, nested, lost)
-	} else {
-		u.Include(nested) // its formula began with the decayed value
+	if _, ok := inside[*lookahead](w.inner); ok {
+		return misplaced(what, "Lookahead", "would make a decayed variable of the slow one")
 	}
+	return aroundHolder(what, w.inner, "would go on in steps that are left out")
 }
 
-func (w *weightDecay) Sparse(u *Update) {
-	part := w.part(u)
-	lost := u.Mul(u.Variable.Value(), part)
-	nested := u.Nested(u.Apply)
-	nested.Var = u.Sub(u.Var, u.Mul(u.Var, part))
-	nested.whole = u.Sub(u.Variable.Value(), lost)
-	w.inner.Sparse(nested)
-	w.before(u, nested, lost)
+func checkDecay(what string, decay ops.Hyperparameter, except []string, vars []*ops.Variable) error {
+	if decay == nil {
+		return errors.New(what + ": the decay is nil; wanted a value, a schedule or ops.Fed(tensor)")
+	}
+	if err := checkHyperparameter(what, decay); err != nil {
+		return err
+	}
+	return checkScopes(what, except, vars)
+}
+
+func (w *weightDecay) Together(a *Apply, all []*Update) {
+	nested := w.nest(a, all)
+	lost := make([]tf.Output, len(all))
+	for i, u := range all {
+		if ops.InScope(u.Variable.Name(), w.except...) {
+			continue
+		}
+		part := w.part(u)
+		if u.sparse() {
+			lost[i] = u.Mul(u.Variable.Value(), part)
+			nested[i].Var = u.Sub(u.Var, u.Mul(u.Var, part))
+			nested[i].whole = u.Sub(u.Variable.Value(), lost[i])
+		} else {
+			lost[i] = u.Mul(u.Var, part)
+			nested[i].Var = u.Sub(u.Var, lost[i])
+		}
+	}
+	a.Run(w.inner, nested)
+	for i, u := range all {
+		if lost[i].Op != nil && (u.sparse() || nested[i].InPlace()) {
+			w.before(u, nested[i], lost[i])
+		} else {
+			u.Include(nested[i]) // its formula began with the decayed value
+		}
+	}
 }
 
 // part is rate·decay.
@@ -83,4 +98,42 @@ func (w *weightDecay) before(u, nested *Update, lost tf.Output) {
 		}
 		return u.Scope.Group("decayed", nested.Emit(decayed)...)
 	}, lost)
+}
+
+// L2Decay is rule with decay·w added to the gradient of each variable w, which
+// is the gradient of ½·decay·‖w‖² (Keras' regularizer L2(l) is a decay of 2l).
+// Unlike [WeightDecay] it goes through the rule: Adam divides by its size. A
+// sparse gradient becomes a dense one. Variables below the paths except do not
+// decay.
+func L2Decay(rule Rule, decay ops.Hyperparameter, except ...string) *Optimizer {
+	return around(rule, &l2Decay{wrapper: wrapper{rule}, decay: decay, except: except})
+}
+
+type l2Decay struct {
+	wrapper
+	decay  ops.Hyperparameter
+	except []string
+}
+
+func (l *l2Decay) Check(vars []*ops.Variable) error {
+	const what = "L2 decay"
+	if err := checkDecay(what, l.decay, l.except, vars); err != nil {
+		return err
+	}
+	return aroundScaled(what, l.inner)
+}
+
+func (l *l2Decay) Together(a *Apply, all []*Update) {
+	nested := make([]*Update, len(all))
+	for i, u := range all {
+		if ops.InScope(u.Variable.Name(), l.except...) {
+			nested[i] = u.Nested(a)
+			continue
+		}
+		nested[i] = u.Whole()
+		nested[i].Apply = a
+		nested[i].setGrad(u.Add(nested[i].Grad, u.Mul(nested[i].Var, u.Param("l2_decay", l.decay))))
+	}
+	a.Run(l.inner, nested)
+	include(all, nested)
 }

@@ -47,8 +47,9 @@ type Optimizer struct {
 }
 
 type slotKey struct {
-	of   *ops.Variable
-	name string
+	of    *ops.Variable
+	owner any // a wrapper that has it for itself; nil: the optimizer
+	name  string
 }
 
 type stateKey struct {
@@ -91,6 +92,12 @@ func Value(v float64) ops.Hyperparameter { return ops.Fixed(v) }
 func (o *Optimizer) Minimize(loss tf.Output, vars []*ops.Variable, opts ...GradientOptions) (*TrainOp, error) {
 	if err := o.check(vars); err != nil {
 		return nil, err
+	}
+	if scaling, ok := inside[*lossScale](o); ok {
+		var err error
+		if loss, err = scaling.scale(o.base(), vars[0].Graph(), loss); err != nil {
+			return nil, err
+		}
 	}
 	grads, err := ComputeGradients(loss, vars, opts...)
 	if err != nil {
@@ -143,20 +150,15 @@ func (o *Optimizer) apply(g *ops.Graph, grads []Grad, vars []*ops.Variable, befo
 	scope := g.Root().NameScope(o.name())
 	step := o.iteration(g, scope)
 	a := newApply(scope, o.base(), o.LearningRate(), step.Value(), vars)
-	o.Rule.Prepare(a)
-
 	updates := make([]*Update, len(grads))
 	for i, grad := range grads {
-		u := newUpdate(a, grad)
-		updates[i] = u
-		if grad.IsSparse() {
-			o.Rule.Sparse(u)
-		} else {
-			o.Rule.Dense(u)
-		}
-		if g.Err() != nil {
-			return nil
-		}
+		updates[i] = newUpdate(a, grad)
+	}
+	a.Run(o.Rule, updates)
+	if g.Err() != nil {
+		return nil
+	}
+	for _, u := range updates {
 		if len(u.updates) == 0 {
 			scope.Fail(fmt.Errorf("the rule gave no new value for %q; call Assign, SetSlot or Do", u.Variable.Name()))
 			return nil
@@ -185,7 +187,7 @@ func (o *Optimizer) apply(g *ops.Graph, grads []Grad, vars []*ops.Variable, befo
 	if g.Err() != nil {
 		return nil
 	}
-	count := step.AssignAdd(scope.WithControl(done.list...), ops.Number(scope, tf.Int64, 1))
+	count := step.AssignAdd(scope.WithControl(done.list...), a.advanced(scope))
 	if count == nil {
 		return nil
 	}
@@ -345,14 +347,18 @@ func (o *Optimizer) stateOf(key stateKey, scope *ops.Scope, dt tf.DataType, shap
 // variable is called as in Python, v's name and the optimizer's: net/w/Adam,
 // net/w/Adam_1 for the second one.
 func (o *Optimizer) slot(v *ops.Variable, name string, shape ops.Shape, init ops.Initializer) *ops.Variable {
+	return o.slotOf(slotKey{of: v, name: name}, o.name(), shape, init)
+}
+
+// slotOf is slot for a wrapper, which has a key and a label of its own.
+func (o *Optimizer) slotOf(key slotKey, label string, shape ops.Shape, init ops.Initializer) *ops.Variable {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	key := slotKey{v, name}
+	v := key.of
 	if s := o.slots[key]; s != nil {
 		return s
 	}
 	dir := v.Graph().Root().Scope(v.Name())
-	label := o.name()
 	free := label
 	for i := 1; ; i++ {
 		if _, err := v.Graph().VariableByName(v.Name() + "/" + free); err != nil {
@@ -374,8 +380,23 @@ func (o *Optimizer) Slot(v *ops.Variable, name string) (*ops.Variable, bool) {
 	base := o.base()
 	base.mu.Lock()
 	defer base.mu.Unlock()
-	s, ok := base.slots[slotKey{v, name}]
-	return s, ok
+	if s, ok := base.slots[slotKey{of: v, name: name}]; ok {
+		return s, true
+	}
+	for _, member := range base.members() {
+		if s, ok := member.Slot(v, name); ok {
+			return s, true
+		}
+	}
+	return nil, false
+}
+
+// members are the optimizers of groups.
+func (o *Optimizer) members() []*Optimizer {
+	if groups, ok := o.Rule.(*grouped); ok {
+		return groups.members
+	}
+	return nil
 }
 
 // State lists the variables that the optimizer itself has made in g, sorted by
@@ -395,6 +416,9 @@ func (o *Optimizer) State(g *ops.Graph) []*ops.Variable {
 		if key.graph == g {
 			state = append(state, v)
 		}
+	}
+	for _, member := range base.members() {
+		state = append(state, member.State(g)...)
 	}
 	slices.SortFunc(state, func(a, b *ops.Variable) int { return strings.Compare(a.Name(), b.Name()) })
 	return state
