@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	tf "github.com/galeone/tensorflow/tensorflow/go"
+	opdef "github.com/galeone/tensorflow/tensorflow/go/core/framework/op_def_go_proto"
 
 	"github.com/sluice-ml/sluice/bridge"
 	"github.com/sluice-ml/sluice/ops/raw"
@@ -71,12 +72,32 @@ func hasLoops(g *tf.Graph) bool {
 	return false
 }
 
-// repeatable is an error where a body has effects, so that its gradient can't
-// compute it again; why tells why it would.
+// repeatable is an error where a body, or what it calls, has effects, so that its
+// gradient can't compute it again; why tells why it would.
 func repeatable(b *bridge.Body, why string) error {
+	refused := func(opType, name string) error {
+		def, known := bridge.OpDef(opType)
+		if !known || !def.IsStateful || reads(opType) || slices.ContainsFunc(def.Attr, func(a *opdef.OpDef_AttrDef) bool {
+			return a.Type == "func" || a.Type == "list(func)" // the functions that it calls are looked at
+		}) {
+			return nil
+		}
+		return fmt.Errorf("%s, and its gradient would run its %s %q twice", why, opType, name)
+	}
 	for op := range bridge.Operations(b.Graph) {
-		if stateful([]*tf.Operation{op}) && !reads(op.Type()) {
-			return fmt.Errorf("%s, and its gradient would run its %s %q twice", why, op.Type(), op.Name())
+		if err := refused(op.Type(), op.Name()); err != nil {
+			return err
+		}
+	}
+	called, err := bridge.Functions(b.Graph)
+	if err != nil {
+		return err
+	}
+	for _, f := range called {
+		for _, node := range f.NodeDef {
+			if err := refused(node.Op, f.Signature.Name+"/"+node.Name); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
