@@ -121,9 +121,10 @@ func DescribeGraph(g *tf.Graph, outputs []*tf.Operation) (GraphDescription, erro
 		}
 	}
 	seen := map[bridge.OutputKey]bool{}
-	for len(outputs) > 0 {
-		op := outputs[len(outputs)-1]
-		outputs = outputs[:len(outputs)-1]
+	todo := slices.Clone(outputs)
+	for len(todo) > 0 {
+		op := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
 		if seen[bridge.OpKey(op)] {
 			continue
 		}
@@ -134,7 +135,7 @@ func DescribeGraph(g *tf.Graph, outputs []*tf.Operation) (GraphDescription, erro
 		}
 		w.node(def)
 		for _, in := range bridge.Inputs(op) {
-			outputs = append(outputs, in.Op)
+			todo = append(todo, in.Op)
 		}
 	}
 	d.NoGradient = slices.Sorted(maps.Keys(w.missing))

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"encoding/xml"
 	"os"
 	"path/filepath"
 	"strings"
@@ -280,7 +281,45 @@ func TestInspect(t *testing.T) {
 		assert.Contains(t, words, "1 variables, 8 B")
 		assert.Contains(t, words, "MatMul MatMul float32 [?,2]", "its nodes")
 	})
+	t.Run("a picture", func(t *testing.T) {
+		for path, names := range map[string][]string{model: {"x", "Mul"}, f.binary: {"x", "w", "MatMul", "Square"}} {
+			out := filepath.Join(t.TempDir(), "g.svg")
+			code, _, stderr := sluice(t.Context(), "inspect", path, "--graph", out)
+			require.Equal(t, exitOK, code, stderr)
+			picture, err := os.ReadFile(out)
+			require.NoError(t, err)
+			require.NoError(t, xml.Unmarshal(picture, new(struct{ XMLName xml.Name })))
+			for _, name := range names {
+				assert.Contains(t, string(picture), ">"+name+"</text>")
+			}
+		}
+		code, _, stderr := sluice(t.Context(), "inspect", model, "--graph", "g.png")
+		assert.Equal(t, exitUsage, code)
+		assert.Contains(t, stderr, "wanted a name that ends in .svg")
+	})
 	code, _, stderr := sluice(t.Context(), "inspect", f.dir)
 	assert.Equal(t, exitFailure, code)
 	assert.Contains(t, stderr, "is not a SavedModel")
+}
+
+func TestBlocksAreTheScopesAndLieBelowWhatTheyTakeFrom(t *testing.T) {
+	cells := []cell{
+		{"image", "Placeholder", nil},
+		{"model/net/conv/kernel", "VarHandleOp", nil},
+		{"model/net/conv/Conv2D", "Conv2D", []string{"image", "model/net/conv/kernel"}},
+		{"model/net/conv/Relu", "Relu", []string{"model/net/conv/Conv2D"}},
+		{"passed", "Identity", []string{"model/net/conv/Relu"}},
+		{"model/net/dense/MatMul", "MatMul", []string{"passed"}},
+		{"model/net/add", "AddV2", []string{"model/net/dense/MatMul", "model/net/conv/Relu"}},
+	}
+	got := map[string]int{}
+	for _, b := range blocksOf(cells) {
+		got[b.name] = b.layer
+		if b.name == "add" {
+			assert.Len(t, b.from, 2)
+		}
+	}
+	assert.Equal(t, map[string]int{"image": 0, "conv": 1, "dense": 2, "add": 3}, got)
+	// Scopes that take from each other have an end all the same.
+	assert.Len(t, blocksOf([]cell{{"a/x", "Neg", []string{"b/x"}}, {"b/x", "Neg", []string{"a/y"}}, {"a/y", "Neg", nil}}), 2)
 }

@@ -21,6 +21,7 @@ import (
 
 func inspectCommand() *cobra.Command {
 	var asJSON, nodes bool
+	var picture string
 	command := &cobra.Command{
 		Use:   "inspect MODEL|CHECKPOINT|GRAPH",
 		Short: "Say what is in a SavedModel, a checkpoint or a graph",
@@ -33,13 +34,19 @@ func inspectCommand() *cobra.Command {
   GRAPH       a GraphDef, .pb or .pbtxt: what it is fed, what nothing in it uses (its
               outputs), variables and op types
 
---nodes also lists the nodes of a graph, with the tensors that they give.`,
+--nodes also lists the nodes of a graph, with the tensors that they give. --graph draws
+its blocks, which are its name scopes, and what flows between them: of a MODEL those of
+serving_default, or of the first signature.`,
 		Example: `  sluice inspect exported/1
   sluice inspect exported/1 --json | jq '.metagraphs[0].signatures'
+  sluice inspect exported/1 --graph model.svg
   sluice inspect run/model-1000`,
 		Args: oneArgument("MODEL, CHECKPOINT or GRAPH"),
 		RunE: func(command *cobra.Command, args []string) error {
-			found, err := inspect(args[0], nodes)
+			if picture != "" && !strings.EqualFold(filepath.Ext(picture), ".svg") {
+				return fmt.Errorf("%w: --graph %s: wanted a name that ends in .svg", errUsage, picture)
+			}
+			found, err := inspect(args[0], nodes, picture)
 			if err != nil {
 				return err
 			}
@@ -50,6 +57,7 @@ func inspectCommand() *cobra.Command {
 		},
 	}
 	command.Flags().BoolVar(&asJSON, "json", false, "print it as JSON")
+	command.Flags().StringVar(&picture, "graph", "", "draw the blocks of the model or graph, as SVG")
 	command.Flags().BoolVar(&nodes, "nodes", false, "list the nodes of the graph too")
 	return command
 }
@@ -132,7 +140,7 @@ type nodeFound struct {
 }
 
 // inspect finds out what path is, and what is in it.
-func inspect(path string, nodes bool) (*inspected, error) {
+func inspect(path string, nodes bool, picture string) (*inspected, error) {
 	info, err := os.Stat(path)
 	if err == nil && !info.IsDir() && filepath.Base(path) == "saved_model.pb" {
 		path = filepath.Dir(path)
@@ -145,19 +153,27 @@ func inspect(path string, nodes bool) (*inspected, error) {
 	switch {
 	case is(path+".index") || strings.HasSuffix(path, ".index") && is(path),
 		err == nil && info.IsDir() && is(filepath.Join(path, "checkpoint")) && !is(filepath.Join(path, "saved_model.pb")):
+		if picture != "" {
+			return nil, fmt.Errorf("%w: --graph draws a MODEL or a GRAPH, and %s is a checkpoint", errUsage, path)
+		}
 		return inspectCheckpoint(path)
 	case err != nil:
 		return nil, err
 	case info.IsDir(), strings.HasSuffix(path, ".keras"), strings.HasSuffix(path, ".h5"):
-		return inspectModel(path, nodes)
+		return inspectModel(path, nodes, picture)
 	}
-	return inspectGraph(path, nodes)
+	return inspectGraph(path, nodes, picture)
 }
 
-func inspectModel(dir string, nodes bool) (*inspected, error) {
+func inspectModel(dir string, nodes bool, picture string) (*inspected, error) {
 	all, err := savedmodels.Describe(dir)
 	if err != nil {
 		return nil, err
+	}
+	if picture != "" {
+		if err := drawModel(picture, all); err != nil {
+			return nil, err
+		}
 	}
 	found := &inspected{Kind: "model", Path: dir}
 	for _, d := range all {
@@ -175,6 +191,28 @@ func inspectModel(dir string, nodes bool) (*inspected, error) {
 		found.MetaGraphs = append(found.MetaGraphs, m)
 	}
 	return found, nil
+}
+
+// drawModel draws the signature that is served, of the first MetaGraph that has one.
+func drawModel(picture string, all []savedmodels.Description) error {
+	for _, d := range all {
+		if len(d.Signatures) == 0 {
+			continue
+		}
+		served := d.Signatures[0]
+		for _, s := range d.Signatures {
+			if s.Name == "serving_default" {
+				served = s
+			}
+		}
+		var outputs []*tf.Operation
+		for _, p := range served.Outputs {
+			node, _, _ := strings.Cut(p.Tensor, ":")
+			outputs = append(outputs, bridge.OperationByName(d.TF, node))
+		}
+		return drawBlocks(picture, d.TF, outputs)
+	}
+	return fmt.Errorf("there is nothing to draw: the model has no signatures")
 }
 
 func inspectCheckpoint(path string) (*inspected, error) {
@@ -195,7 +233,7 @@ func inspectCheckpoint(path string) (*inspected, error) {
 	return &inspected{Kind: "checkpoint", Path: path, Checkpoint: c}, nil
 }
 
-func inspectGraph(path string, nodes bool) (*inspected, error) {
+func inspectGraph(path string, nodes bool, picture string) (*inspected, error) {
 	def, err := bridge.ReadGraphDef(path)
 	if err != nil {
 		return nil, err
@@ -223,6 +261,11 @@ func inspectGraph(path string, nodes bool) (*inspected, error) {
 	d, err := savedmodels.DescribeGraph(g, ends)
 	if err != nil {
 		return nil, err
+	}
+	if picture != "" {
+		if err := drawBlocks(picture, g, ends); err != nil {
+			return nil, err
+		}
 	}
 	found := graphOf(d)
 	found.Inputs, found.Outputs, found.Variables = inputs, outputs, variablesFound(savedmodels.GraphVariables(g))
