@@ -7,7 +7,7 @@ SHELL := /bin/bash
 .NOTPARALLEL:
 
 # Packages where goroutines meet: these are tested under the race detector too.
-RACE := ./bridge/ ./ops/ ./optimizers/ ./savedmodels/
+RACE := ./bridge/ ./ops/ ./optimizers/ ./savedmodels/ ./savedmodels/checkpoints/
 
 # More flags for a target's program: make demo ARGS="--seed 3"
 ARGS ?=

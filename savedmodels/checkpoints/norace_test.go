@@ -1,0 +1,5 @@
+//go:build !race
+
+package checkpoints_test
+
+const kills = 100
