@@ -174,3 +174,25 @@ for p in [True, False]:
         case(op, switched(lambda x, p: v1.cond(p, lambda: [x * 2.0, tf.zeros_like(x)], lambda: [tf.ones_like(x), x * x])), F(3), I(p, "bool"), name="two/" + tag)
     for op in ["RefSwitch", "RefMerge"]:
         case(op, lambda v, p: raw.RefMerge(inputs=list(raw.RefSwitch(data=v, pred=p)))[0] * 2.0, F(3, ref=True), I(p, "bool"), name=tag, unknown=False)
+
+
+# Keras' recurrent layers.
+
+def lstm(x, w, u, mask=None, **options):
+    from keras.src.backend.tensorflow.rnn import rnn
+
+    def step(xt, states):
+        h, c = states
+        i, f, g, o = tf.split(xt @ w + h @ u, 4, 1)
+        c = tf.sigmoid(f) * c + tf.sigmoid(i) * tf.tanh(g)
+        h = tf.sigmoid(o) * tf.tanh(c)
+        return h, [h, c]
+    start = tf.zeros([2, 3], x.dtype)
+    last, outputs, states = rnn(step, x, [start, start], mask=mask, **options)
+    return [last, outputs, *states]
+
+
+case("StatelessWhile", lstm, F(2, 5, 4), F(4, 12), F(3, 12), name="keras-lstm", unknown=False)
+case("StatelessWhile", lambda x, w, u: lstm(x, w, u, go_backwards=True)[0], F(2, 5, 4), F(4, 12), F(3, 12), name="keras-lstm/backwards", unknown=False)
+case("StatelessWhile", lambda x, w, u, m: lstm(x, w, u, mask=m), F(2, 5, 4), F(4, 12), F(3, 12), I([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], "bool"),
+     name="keras-lstm/mask", unknown=False)
