@@ -43,8 +43,9 @@ type bench struct {
 	ours         []form // the fastest of ours counts too
 	peers        []form
 	runs         int
-	rounds       int  // at most so many, where a run takes long; 0: as many as asked for
-	oursOverPeer bool // ratio is ours over theirs
+	rounds       int          // at most so many, where a run takes long; 0: as many as asked for
+	oursOverPeer bool         // ratio is ours over theirs
+	done         func() error // frees what the forms hold; may be nil
 }
 
 func main() {
@@ -83,12 +84,15 @@ func run(ctx context.Context, only, out string, rounds int) (err error) {
 	defer func() { err = errors.Join(err, stories.Close()) }()
 
 	var rows []row
-	for _, b := range stories.benches() {
+	for _, b := range append(stories.benches(), optimizerBenches(stories.optimizerPeer())...) {
 		if !match.MatchString(b.name) {
 			continue
 		}
 		fmt.Fprintf(os.Stderr, "%s …\n", b.name)
 		r, err := b.measure(ctx, rounds)
+		if b.done != nil {
+			err = errors.Join(err, b.done())
+		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", b.name, err)
 		}
