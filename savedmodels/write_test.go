@@ -413,6 +413,42 @@ func TestAFrozenGraphHasConstantsForVariables(t *testing.T) {
 	assert.ErrorContains(t, err, "what changes can't be a constant")
 }
 
+// A loop is a call of functions, which the model takes along, and no others. A
+// variable that the loop reads inside is one of the model.
+func TestLoopsAreSavedWithTheirFunctions(t *testing.T) {
+	g := ops.NewGraph(ops.GraphOptions{})
+	x := g.Placeholder("x", tf.Float, ops.Shape{})
+	w := g.Variable("w", ops.Shape{}, ops.Value(3))
+	more := func(limit float32) func(s *ops.Scope, v []tf.Output) tf.Output {
+		return func(s *ops.Scope, v []tf.Output) tf.Output { return raw.Less(s, v[0], s.Const(limit)) }
+	}
+	times := func(s *ops.Scope, v []tf.Output) []tf.Output {
+		return []tf.Output{raw.Mul(s, v[0], w.Read(s))}
+	}
+	y := ops.While(g.Root(), more(100), times, []tf.Output{x})[0]
+	other := ops.While(g.Root(), more(7), times, []tf.Output{x})[0]
+	init := g.Init()
+	require.NoError(t, g.Err())
+	sess := must(bridge.NewSession(g.TF(), bridge.Config{}))(t)
+	defer sess.Close()
+	require.NoError(t, sess.Run(t.Context(), init))
+	dir := filepath.Join(t.TempDir(), "1")
+	o := savedmodels.SaveOptions{Signatures: map[string]savedmodels.SignatureSpec{"s": {Inputs: map[string]tf.Output{"x": x}, Outputs: map[string]tf.Output{"y": y}}}}
+	require.NoError(t, savedmodels.Save(t.Context(), g, sess, dir, o))
+	m := load(t, dir, savedmodels.Options{})
+	assert.Equal(t, []float32{162}, run(t, m, "", "y", savedmodels.Tensors{"x": floats(t, bridge.Shape{}, 2)}), "2·3·3·3·3")
+	all, kept := must(bridge.Functions(g.TF()))(t), must(bridge.Functions(m.Graph()))(t)
+	assert.Len(t, all, 4)
+	assert.Len(t, kept, 2)
+
+	o.Weights = tf.Half
+	err := savedmodels.Save(t.Context(), g, sess, filepath.Join(t.TempDir(), "1"), o)
+	require.ErrorIs(t, err, bridge.ErrFailedPrecondition, "the loop takes the variable itself")
+	_, err = savedmodels.Freeze(t.Context(), g, sess, []tf.Output{y, other}, savedmodels.FreezeOptions{})
+	require.ErrorIs(t, err, bridge.ErrFailedPrecondition)
+	assert.ErrorContains(t, err, "inlined")
+}
+
 // A model of TensorFlow 1 has variables of both kinds.
 func TestALoadedModelIsFrozen(t *testing.T) {
 	d := linear(t, 4)
