@@ -81,7 +81,8 @@ type SaveOptions struct {
 // keras.layers.TFSMLayer, TensorFlow Serving, saved_model_cli, and [Load].
 //
 // All is written to a folder beside dir and renamed when it is complete and on the
-// disk: servers may watch while it happens. For their version numbers see
+// disk: servers may watch while it happens. A process that is killed meanwhile leaves
+// that folder, whose name begins with ".unfinished-". For version numbers see
 // [NextVersion].
 //
 // Errors, before anything is written: ErrAlreadyExists; ErrInvalidArgument for

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	tf "github.com/galeone/tensorflow/tensorflow/go"
@@ -81,6 +82,27 @@ func TestManyNames(t *testing.T) {
 	for name, got := range tensorflowRestores(t, prefix, some) {
 		requireSame(t, name, one, got)
 	}
+}
+
+func TestManyGoroutinesReadTogether(t *testing.T) {
+	want := allTypes(t)
+	prefix := filepath.Join(t.TempDir(), "m")
+	require.NoError(t, checkpoints.Write(prefix, want, checkpoints.WriteOptions{Shards: 5}))
+	r := open(t, prefix)
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for name, v := range want {
+				got, err := r.Read(name)
+				if !assert.NoError(t, err) {
+					return
+				}
+				assert.Equal(t, v.String(), got.String())
+				assert.NoError(t, got.Close())
+			}
+		})
+	}
+	all.Wait()
 }
 
 func TestPartitionedVariablesAreReadWhole(t *testing.T) {
