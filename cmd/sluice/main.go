@@ -1,4 +1,5 @@
-// Command sluice trains TensorFlow models from a shell.
+// Command sluice trains, inspects, runs and differentiates TensorFlow models from a
+// shell.
 //
 // Every verb keeps to one convention: the answer goes to standard output, as
 // one JSON document with --json; progress and errors go to standard error. The
@@ -74,9 +75,10 @@ func version() string {
 func run(ctx context.Context, verbs []*cobra.Command, args []string, stdout, stderr io.Writer) int {
 	root := &cobra.Command{
 		Use:     "sluice",
-		Short:   "Train TensorFlow models, with no Python in the process",
+		Short:   "Train, inspect, run and differentiate TensorFlow models, with no Python in the process",
 		Version: version(),
-		Long: `sluice trains TensorFlow models, with no Python in the process.
+		Long: `sluice trains, inspects, runs and differentiates TensorFlow models, with no Python
+in the process.
 
 The answer of every verb goes to standard output (with --json as one JSON
 document), progress and errors to standard error. Exit status: 0 done, 1 failed,
