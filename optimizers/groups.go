@@ -20,8 +20,8 @@ type Group struct {
 }
 
 // Grouped is one optimizer that trains each group of variables by a rule and a
-// rate of its own, in one step with one count. A group without a rate has that
-// of the whole.
+// rate of its own, in one step with one count. A formula without a rate takes
+// that of the whole.
 //
 //	optimizers.Grouped(
 //		optimizers.Group{Scopes: []string{"net/head"}, Rule: optimizers.NewAdam(1e-3)},
