@@ -41,7 +41,10 @@ type BodyArg struct {
 // Errors: ErrNotFound when g has no such function, ErrInvalidArgument when
 // its definition is broken.
 func OpenBody(g *tf.Graph, f Func, args []BodyArg) (*Body, error) {
-	library, err := functionsByName(g)
+	if cGraph(g) == nil {
+		return nil, invalid("OpenBody", "the graph is nil")
+	}
+	library, err := functionsReached(g, []*function.FunctionDef{{Signature: &opdef.OpDef{Name: f.Name}}})
 	if err != nil {
 		return nil, err
 	}

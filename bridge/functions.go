@@ -234,9 +234,12 @@ func AddFunctions(g *tf.Graph, defs ...*function.FunctionDef) (renamed map[strin
 	if c == nil {
 		return nil, invalid("AddFunctions", "the graph is nil")
 	}
-	present, err := functionsByName(g)
-	if err != nil {
-		return nil, err
+	// Where all names are new, which is the rule, nothing needs to be compared.
+	var present map[string]*function.FunctionDef
+	if slices.ContainsFunc(defs, func(def *function.FunctionDef) bool { return lookUp(c, def.GetSignature().GetName()) != nil }) {
+		if present, err = functionsReached(g, defs); err != nil {
+			return nil, err
+		}
 	}
 	renamed, err = freshNames(present, defs)
 	if err != nil {
@@ -290,6 +293,61 @@ func CopyFunctions(dst, src *tf.Graph) (renamed map[string]string, err error) {
 		return nil, err
 	}
 	return AddFunctions(dst, defs...)
+}
+
+// functionsReached reads those functions of g's library that defs are named as or
+// call, and those that these call. The others are there by name, as nil: to read a
+// large library again and again takes long.
+func functionsReached(g *tf.Graph, defs []*function.FunctionDef) (map[string]*function.FunctionDef, error) {
+	c := cGraph(g)
+	reached := map[string]*function.FunctionDef{}
+	n := C.TF_GraphNumFunctions(c)
+	if n == 0 {
+		return reached, nil
+	}
+	status := C.TF_NewStatus()
+	defer C.TF_DeleteStatus(status)
+	all := make([]*C.TF_Function, n)
+	n = C.TF_GraphGetFunctions(c, &all[0], n, status)
+	runtime.KeepAlive(g)
+	if err := statusError(status, "Functions"); err != nil {
+		return nil, err
+	}
+	handles := make(map[string]*C.TF_Function, n)
+	for _, f := range all[:n] {
+		defer C.TF_DeleteFunction(f)
+		name := C.GoString(C.TF_FunctionName(f))
+		handles[name], reached[name] = f, nil
+	}
+	var failed error
+	var read func(name string)
+	follow := func(def *function.FunctionDef) {
+		for _, node := range def.GetNodeDef() {
+			read(node.GetOp())
+			for _, value := range node.GetAttr() {
+				for _, name := range functionsIn(value) {
+					read(name)
+				}
+			}
+		}
+	}
+	read = func(name string) {
+		if handles[name] == nil || reached[name] != nil || failed != nil {
+			return
+		}
+		def, err := functionDef(handles[name])
+		if err != nil {
+			failed = err
+			return
+		}
+		reached[name] = def
+		follow(def)
+	}
+	for _, def := range defs {
+		read(def.GetSignature().GetName())
+		follow(def)
+	}
+	return reached, failed
 }
 
 func functionsByName(g *tf.Graph) (map[string]*function.FunctionDef, error) {

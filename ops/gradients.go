@@ -57,6 +57,16 @@ type GradientOptions struct {
 // that of all its reads; see [VariableGradients]. An x that has no gradient
 // gets none, which is a value (IsNone) and not an error.
 //
+// Control flow and function calls (If, Case, While and their variants,
+// PartitionedCall) are differentiated within. The gradient needs values from inside
+// of them, so the operation in the graph is changed in its place: it calls functions
+// that also return those, and has more outputs. What it does, such as drawing random
+// numbers or assigning variables, happens once a step as before. It can be changed
+// only as long as no session has run the graph; afterwards the gradient is an error
+// that says so: add gradients before the first run, the one of Init included.
+// Sessions of the binding (tf.NewSession) are not noticed; they would go on with what
+// they know, and fail. Loops of TensorFlow 1 (Enter, Exit) are refused.
+//
 // A graph that can't be differentiated is a *gradients.MissingGradientError,
 // which lists every operation on the way that has no gradient. Nothing has
 // been added then, and no error sticks to the graph.

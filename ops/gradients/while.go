@@ -185,6 +185,7 @@ func whileGrad(c *Context) []Gradient {
 		count = raw.TensorListLength(c, lists[bridge.Key(d.captured[firstList(d, lists)])])
 	}
 	inputs[0] = count
+	places := d.uses(results)
 	for _, t := range d.captured {
 		list, isList := lists[bridge.Key(t)]
 		if !isList {
@@ -198,7 +199,7 @@ func whileGrad(c *Context) []Gradient {
 			c.Fail(err)
 			return nil
 		}
-		if err := d.replace(t, item, results); err != nil {
+		if err := places.replace(t, item, results); err != nil {
 			c.Fail(err)
 			return nil
 		}
@@ -270,22 +271,41 @@ func (c *Context) listedShape(s bridge.Shape, dt tf.DataType) tf.Output {
 	return c.Ints(tf.Int32, s...)
 }
 
-// replace makes the backward function take another tensor than one of the forward
-// function.
-func (d *derivative) replace(t, by tf.Output, results []tf.Output) error {
+// uses are the places at which the backward function takes a tensor: inputs of its
+// operations, and its results.
+type uses struct {
+	inputs  map[bridge.OutputKey][]use
+	results map[bridge.OutputKey][]int
+}
+
+type use struct {
+	op    *tf.Operation
+	input int
+}
+
+func (d *derivative) uses(results []tf.Output) uses {
+	u := uses{inputs: map[bridge.OutputKey][]use{}, results: map[bridge.OutputKey][]int{}}
 	for _, op := range d.backward {
 		for i, in := range bridge.Inputs(op) {
-			if bridge.SameOutput(in, t) {
-				if err := bridge.RewireInput(op, i, by); err != nil {
-					return err
-				}
-			}
+			u.inputs[bridge.Key(in)] = append(u.inputs[bridge.Key(in)], use{op, i})
 		}
 	}
-	for i, r := range results {
-		if bridge.SameOutput(r, t) {
-			results[i] = by
+	for i, t := range results {
+		u.results[bridge.Key(t)] = append(u.results[bridge.Key(t)], i)
+	}
+	return u
+}
+
+// replace makes the backward function take another tensor than one of the forward
+// function.
+func (u uses) replace(t, by tf.Output, results []tf.Output) error {
+	for _, use := range u.inputs[bridge.Key(t)] {
+		if err := bridge.RewireInput(use.op, use.input, by); err != nil {
+			return err
 		}
+	}
+	for _, i := range u.results[bridge.Key(t)] {
+		results[i] = by
 	}
 	return nil
 }
