@@ -55,6 +55,9 @@ type Checker interface {
 // Wrapper is implemented by rules that change what another rule does, such as
 // [Gated]. The optimizer inside keeps the slots, the count of steps, the name
 // and, where the wrapper has none, the rate.
+//
+// A wrapper has a Together, in which it hands the updates of all variables on by
+// [Apply.Run]: the rule inside may be a wrapper that has to see them all.
 type Wrapper interface {
 	Rule
 	Unwrap() Rule

@@ -176,15 +176,15 @@ func TestClippedLimitsWhatTheRuleSees(t *testing.T) {
 	limit := func(by optimizers.ClipKind, l ops.Hyperparameter) trainer {
 		return optimizers.Clipped(optimizers.NewGradientDescent(1), optimizers.Clip{By: by, Limit: l})
 	}
+	r10 := math.Sqrt(5. / 10) // two steps of √5/2 along (1, 3), whose norm is √10
 	falling := schedules.PiecewiseConstant{Boundaries: []int64{0}, Values: []float64{100, 1}}
 	for name, c := range map[string]struct {
-		rule  trainer
-		x     []float64
-		table []float64
+		rule     trainer
+		x, table []float64 // after two steps
 	}{
-		"value":       {limit(optimizers.ByValue, optimizers.Value(1.5)), []float64{-2, 3.5}, []float64{-1, -2.5, 3, 4}},
-		"norm":        {limit(optimizers.ByNorm, optimizers.Value(math.Sqrt(5)/2)), []float64{-.5, 1.5}, nil},
-		"global norm": {limit(optimizers.ByGlobalNorm, optimizers.Value(math.Sqrt(15)/2)), []float64{-.5, 1.5}, []float64{-.5, -2.5, 3, 4}},
+		"value":       {limit(optimizers.ByValue, optimizers.Value(1.5)), []float64{-1, 2}, []float64{-1, -1, 3, 4}},
+		"norm":        {limit(optimizers.ByNorm, optimizers.Value(math.Sqrt(5)/2)), []float64{0, 1}, []float64{1 - r10, 2 - 3*r10, 3, 4}},
+		"global norm": {limit(optimizers.ByGlobalNorm, optimizers.Value(math.Sqrt(15)/2)), []float64{0, 1}, []float64{0, -1, 3, 4}},
 		"scheduled":   {limit(optimizers.ByValue, falling), []float64{-1, 2}, []float64{-1, -2, 3, 4}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -192,21 +192,8 @@ func TestClippedLimitsWhatTheRuleSees(t *testing.T) {
 			f.start()
 			f.must(1, 0)
 			f.must(1, 0)
-			want := c.x
-			switch name {
-			case "value": // two steps of 1 and -1.5; 1 and 1.5
-				want, c.table = []float64{-1, 2}, []float64{-1, -1, 3, 4}
-			case "norm": // two steps of half the gradient
-				want = []float64{0, 1}
-			case "global norm":
-				want, c.table = []float64{0, 1}, []float64{0, -1, 3, 4}
-			case "scheduled": // one of 1 and -2, one of 1 and -1
-				want, c.table = []float64{-1, 2}, []float64{-1, -2, 3, 4}
-			}
-			near(t, want, f.value(f.x), 1e-6)
-			if c.table != nil {
-				near(t, c.table, f.value(f.table), 1e-6)
-			}
+			near(t, c.x, f.value(f.x), 1e-6)
+			near(t, c.table, f.value(f.table), 1e-6)
 		})
 	}
 }
@@ -261,14 +248,10 @@ func TestAverages(t *testing.T) {
 		// decays 2/11, 3/12, 4/13, 5/14
 		"ramp": {ramp, []float64{2. / 11, 2./44 - .75, (2./44-.75)*4/13 - 2*9./13, ((2./44-.75)*4/13-2*9./13)*5/14 - 3*9./14}, -3},
 		"mean": {optimizers.NewSWA(descent(), 2, 2), []float64{1, -1, -1, -2}, -3},
-		// 0, then -1 becomes -.5; -1.5 gives -1, -2.5 gives -1.75 and becomes that
-		"overwriting": {over, []float64{0, -.5, -1, -1.5}, -1.5},
+		// Average and x: 0 and 0; -.5 of -1, and so is x; -1 of -1.5; -1.75 of -2.5.
+		"overwriting": {over, []float64{0, -.5, -1, -1.75}, -1.75},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if name == "overwriting" {
-				// x: 0 | -1 → avg -.5, x -.5 | -1.5 → avg -1 | -2.5 → avg -1.75, x -1.75
-				c.want, c.x = []float64{0, -.5, -1, -1.75}, -1.75
-			}
 			_, err := c.rule.Swap(ops.NewGraph(ops.GraphOptions{}))
 			require.ErrorContains(t, err, "no variable")
 			f := newFed(t, c.rule)
@@ -407,7 +390,8 @@ func TestGroupsTrainEachByItsOwn(t *testing.T) {
 
 func TestWrappersThatMakeNoSense(t *testing.T) {
 	adam := func() optimizers.Rule { return optimizers.NewAdam(.1) }
-	same := optimizers.NewAdam(.1)
+	same, bad, noScale := optimizers.NewAdam(.1), optimizers.NewAdam(.1), optimizers.LossScaled(adam())
+	bad.Beta1, noScale.Initial = nil, 0
 	value, one := optimizers.Value(1), ops.Fixed(1)
 	clip := optimizers.Clip{By: optimizers.ByNorm, Limit: one}
 	x, table := []string{"net/x"}, []string{"net/table"}
@@ -445,25 +429,15 @@ func TestWrappersThatMakeNoSense(t *testing.T) {
 		"leaves out steps of the group alone":                  optimizers.Grouped(group{x, optimizers.LossScaled(adam())}, group{table, adam()}),
 		"have the same optimizer":                              optimizers.Grouped(group{x, same}, group{table, same}),
 		"group 0 [\"net/x\"]: the optimizer has no rule":       optimizers.Grouped(group{x, nil}, group{table, adam()}),
-		"group 1 [\"net/table\"]: Adam: the hyperparameter":    optimizers.Grouped(group{x, adam()}, group{table, &optimizers.Adam{Optimizer: optimizers.Optimizer{Rule: ruleless()}}}),
+		"group 1 [\"net/table\"]: Adam: the hyperparameter":    optimizers.Grouped(group{x, adam()}, group{table, bad}),
 		"the optimizer wraps itself, or is wrapped":            itself(),
 		"the hyperparameter noise_variance is nil":             optimizers.GradientNoise(adam(), nil, value),
 		"noise_variance is -1":                                 optimizers.GradientNoise(adam(), ops.Fixed(-1), value),
-		"loss scaling: the initial scale is 0":                 &optimizers.LossScale{Optimizer: optimizers.Optimizer{Rule: optimizers.LossScaled(adam()).Rule}},
+		"loss scaling: the initial scale is 0":                 noScale,
 		"axes [-1], wanted different ones, counted from 0":     optimizers.Constrained(adam(), optimizers.UnitNorm{Axes: []int{-1}}),
 		"norms in [2, 1]":                                      optimizers.Constrained(adam(), optimizers.MinMaxNorm{Min: 2, Max: 1, Rate: 1}),
 		"weight decay around skipping of gradients that are n": optimizers.WeightDecay(optimizers.Finite(adam(), optimizers.Skip), value),
 	} {
-		if want == "loss scaling: the initial scale is 0" {
-			l := optimizers.LossScaled(adam())
-			l.Initial = 0
-			rule = l
-		}
-		if want == "group 1 [\"net/table\"]: Adam: the hyperparameter" {
-			bad := optimizers.NewAdam(.1)
-			bad.Beta1 = nil
-			rule = optimizers.Grouped(group{x, adam()}, group{table, bad})
-		}
 		t.Run(want, func(t *testing.T) {
 			b := newBench(t)
 			v, w := b.vector("net/x", tf.Float, 1, 2), b.tensor("net/table", tf.Float, ops.Shape{1, 1}, 1)
@@ -476,8 +450,6 @@ func TestWrappersThatMakeNoSense(t *testing.T) {
 		})
 	}
 }
-
-func ruleless() optimizers.Rule { return optimizers.NewAdam(.1).Rule }
 
 func itself() trainer {
 	o := &optimizers.Optimizer{}
