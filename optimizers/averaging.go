@@ -95,7 +95,7 @@ func (e emaAverage) check() error {
 		return fmt.Errorf("the decay is %v, wanted a number from 0 to 1", float64(d))
 	}
 	if e.OverwriteEvery < 0 {
-		return fmt.Errorf("OverwriteEvery is %d, wanted 0 or more", e.OverwriteEvery)
+		return fmt.Errorf("the number OverwriteEvery is %d, wanted 0 or more", e.OverwriteEvery)
 	}
 	return checkHyperparameter("decay", e.Decay)
 }
@@ -129,7 +129,7 @@ func (a swaAverage) overwriteEvery() int64 { return 0 }
 
 func (a swaAverage) check() error {
 	if a.Start <= 0 || a.Every <= 0 {
-		return fmt.Errorf("Start is %d and Every %d, wanted both above 0", a.Start, a.Every)
+		return fmt.Errorf("the settings Start %d and Every %d, wanted both above 0", a.Start, a.Every)
 	}
 	return nil
 }

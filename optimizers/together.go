@@ -126,12 +126,17 @@ func missing(rule Rule) bool {
 // of steps included: it says what they are.
 type holder interface{ holds() string }
 
-// within are the rules in a rule, itself first.
+// within are the rules in a rule, itself first, those of groups included.
 func within(rule Rule) []Rule {
-	all := (&Optimizer{Rule: rule}).rules()
-	if groups, ok := all[len(all)-1].(*grouped); ok {
-		for _, member := range groups.members {
-			all = append(all, within(member)...)
+	var all []Rule
+	seen := map[*grouped]bool{}
+	for queue := []Rule{rule}; len(queue) > 0; queue = queue[1:] {
+		all = append(all, (&Optimizer{Rule: queue[0]}).rules()...)
+		if groups, ok := all[len(all)-1].(*grouped); ok && !seen[groups] {
+			seen[groups] = true
+			for _, member := range groups.members {
+				queue = append(queue, member)
+			}
 		}
 	}
 	return all
