@@ -291,7 +291,14 @@ func (c trainedCase) train(ctx context.Context, rec *Recording, idArray Array, w
 				continue
 			}
 			var ok bool
-			if v, ok = o.Slot(vars[of], slot); !ok {
+			if averages, keeps := o.(interface {
+				Average(*ops.Variable) (*ops.Variable, bool)
+			}); keeps && slot == "average" {
+				v, ok = averages.Average(vars[of])
+			} else {
+				v, ok = o.Slot(vars[of], slot)
+			}
+			if !ok {
 				return dense, sparse, fmt.Errorf("Python has a slot %s, we have no %q", name, slot)
 			}
 		}
