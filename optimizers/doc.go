@@ -24,11 +24,35 @@
 //	})
 //	rule.Rate = schedules.ExponentialDecay{Initial: 0.1, Steps: 1000, Rate: 0.96}
 //
-// The dense and the sparse update both follow from it. [Gated] and [WeightDecay]
-// wrap any rule.
+// The dense and the sparse update both follow from it.
 //
 // Settings are hyperparameters: a [Value], a schedule (package schedules), a
 // tensor that each run feeds (ops.Fed), or a formula (ops.HyperparameterFunc).
+//
+// # Wrappers
+//
+// What goes around any rule, and around each other, read from the outside in:
+//
+//	[Clipped]        limits the gradients before the rule sees them
+//	[Finite]         fails, or leaves the step out, where a gradient is not finite
+//	[GradientNoise]  adds noise to the gradients
+//	[L2Decay]        adds a part of the weights to the gradients
+//	[WeightDecay]    takes a part off the weights before the rule moves them
+//	[Accumulated]    takes one step with the gradients of several
+//	[LossScaled]     scales the loss for half precision, and the gradients back
+//	[Gated]          holds variables and slots still while a gate is closed
+//	[Constrained]    puts a constraint in force after the step
+//	[Lookahead]      sets the weights back towards a slow copy every k steps
+//	[NewEMA]         keeps a moving average of the weights after the step
+//	[NewSWA]         keeps the mean of the weights of some steps
+//	[Grouped]        trains each group of variables by a rule of its own
+//
+// An order that makes no sense, such as clipping gradients that are still
+// scaled, is an error that says so. A step that is left out moves nothing: no
+// slot, no average, and not the count of steps.
+//
+// [Optimizer.State] lists all that an optimizer and its wrappers remember, and
+// [Memory] takes it into the program's memory and back.
 //
 // # What holds for every rule
 //
