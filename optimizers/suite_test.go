@@ -54,6 +54,17 @@ var suite = map[string]struct {
 	"power sign":         {func() trainer { return optimizers.NewPowerSign(.05) }, false},
 	"floormod":           {func() trainer { return optimizers.NewFloorMod(.1, 3) }, true},
 
+	"clipped adam":      {func() trainer { return clippedAdam() }, false},
+	"decayed momentum":  {func() trainer { return optimizers.WeightDecay(optimizers.NewMomentum(.05, .9), optimizers.Value(.1)) }, false},
+	"adam with l2":      {func() trainer { return optimizers.L2Decay(optimizers.NewAdam(.01), optimizers.Value(.1)) }, false},
+	"averaged adam":     {func() trainer { return optimizers.NewEMA(optimizers.NewAdam(.01), .9) }, false},
+	"swa of momentum":   {func() trainer { return optimizers.NewSWA(optimizers.NewMomentum(.05, .9), 1, 2) }, false},
+	"lookahead of adam": {func() trainer { return optimizers.Lookahead(optimizers.NewAdam(.01), 2, .5) }, false},
+	"constrained adam":  {func() trainer { return optimizers.Constrained(optimizers.NewAdam(.01), optimizers.NonNegative{}) }, false},
+	"grouped": {func() trainer {
+		return optimizers.Grouped(optimizers.Group{Rule: optimizers.NewAdam(.01)})
+	}, false},
+
 	"a user's rule":    {func() trainer { return &optimizers.Optimizer{Rule: &sign{}, Rate: halving} }, true},
 	"a user's formula": {func() trainer { return rated(heavyBall(), .05) }, true},
 }
@@ -61,6 +72,10 @@ var suite = map[string]struct {
 func allOf(r *optimizers.RMSprop) *optimizers.RMSprop {
 	r.Momentum, r.Centered = optimizers.Value(.9), true
 	return r
+}
+
+func clippedAdam() *optimizers.Optimizer {
+	return optimizers.Clipped(optimizers.NewAdam(.01), optimizers.Clip{By: optimizers.ByNorm, Limit: optimizers.Value(.3)})
 }
 
 // heavyBall is momentum as a user writes it.
