@@ -12,6 +12,9 @@ RACE := ./bridge/ ./ops/ ./optimizers/ ./savedmodels/ ./savedmodels/checkpoints/
 # More flags for a target's program: make demo ARGS="--seed 3"
 ARGS ?=
 
+# What scripts/image/build reads: make image VARIANT=gpu
+export ENGINE VARIANT TAG GO_IMAGE RUNTIME_IMAGE PIP_INDEX_URL CA_BUNDLE
+
 # TensorFlow's own log: warnings and errors only (0 is everything).
 export TF_CPP_MIN_LOG_LEVEL ?= 1
 
@@ -21,11 +24,11 @@ WITH_PYTHON := --with scripts/parity/requirements.txt
 BUILD := flags=$$($(LIBTENSORFLOW) env) && eval "$$flags" &&
 TEST := go run ./scripts/tests
 
-.PHONY: help demo test parity bench check generate clean \
+.PHONY: help demo test parity bench check generate image image-test clean \
 	go library python tools format vet staticcheck generated unit race
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: library ## train on real handwritten digits and draw what was learned, in build/demo
 	@$(BUILD) go build -buildvcs=false -o build/sluice ./cmd/sluice
@@ -43,6 +46,12 @@ check: format vet staticcheck generated ## what can be checked without running t
 
 generate: library ## write the generated code again
 	@$(BUILD) go generate ./...
+
+image: ## build the Docker images with docker, podman or buildah: sluice and sluice:dev
+	@scripts/image/build
+
+image-test: ## build them and do in them what the README says (as root where no engine runs yet)
+	@scripts/image/test
 
 clean: ## remove what was built here (the library stays in the user's cache)
 	rm -rf build
