@@ -134,7 +134,7 @@ func trainAll(ctx context.Context, h *Harness, section string, table []trained) 
 		return Result{}, err
 	}
 	if len(found.Cases) != len(cases) {
-		return Result{}, fmt.Errorf("Python answered %d of %d cases", len(found.Cases), len(cases))
+		return Result{}, fmt.Errorf("of %[2]d cases, %[1]d were answered by Python", len(found.Cases), len(cases))
 	}
 	reports := newTrainReports()
 	var notes []string
@@ -151,7 +151,7 @@ func trainAll(ctx context.Context, h *Harness, section string, table []trained) 
 		bound := c.bound()
 		if c.of.fault {
 			if err == nil && dense.error < 100*bound {
-				err = errors.New("Python's result is right now: compare with it")
+				err = errors.New("compare with Python's result, which is right now")
 			}
 			notes = append(notes, fmt.Sprintf("%s, %s: Python's fault makes it differ by %.2g", c.of.of, c.Name, dense.error))
 			dense.error, sparse.error = 0, 0

@@ -173,7 +173,7 @@ func scheduleSection(ctx context.Context, h *Harness) (Result, error) {
 		return Result{}, err
 	}
 	if len(found.Cases) != len(cases) {
-		return Result{}, fmt.Errorf("Python answered %d of %d cases", len(found.Cases), len(cases))
+		return Result{}, fmt.Errorf("of %[2]d cases, %[1]d were answered by Python", len(found.Cases), len(cases))
 	}
 	for i, c := range cases {
 		h.Progress.At("Go", i, len(cases))

@@ -96,27 +96,10 @@ func makeOptimizer(rule string, rate ops.Hyperparameter, dt tf.DataType) (optimi
 		return descent, nil
 	case "momentum":
 		return momentum, nil
-	case "nesterov":
-		momentum.Nesterov = true
-		return momentum, nil
-	case "keras momentum":
-		momentum.RateInside = true
-		return momentum, nil
-	case "keras nesterov":
-		momentum.Nesterov, momentum.RateInside = true, true
-		return momentum, nil
 	case "adam":
-		return adam, nil
-	case "v1 adam":
-		adam.Epsilon = optimizers.Value(1e-8)
 		return adam, nil
 	case "decay":
 		return optimizers.WeightDecay(adam, optimizers.Value(weightDecay)), nil
-	case "decay of descent":
-		return optimizers.WeightDecay(descent, optimizers.Value(weightDecay)), nil
-	case "decay of momentum":
-		momentum.RateInside = true
-		return optimizers.WeightDecay(momentum, optimizers.Value(weightDecay)), nil
 	}
 	return nil, fmt.Errorf("no rule %q", rule)
 }

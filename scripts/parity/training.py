@@ -51,20 +51,12 @@ class Descent:
 
 
 class Momentum(Descent):
-    def __init__(self, rate, mu, nesterov=False):
-        self.optimizer = tf.compat.v1.train.MomentumOptimizer(rate, mu, use_nesterov=nesterov)
+    def __init__(self, rate, mu):
+        self.optimizer = tf.compat.v1.train.MomentumOptimizer(rate, mu)
 
     def slots(self, v):
         s = self.optimizer.get_slot(v, "momentum")
         return {} if s is None else {"momentum": s}
-
-
-class Adam(Descent):
-    def __init__(self, rate, **betas):
-        self.optimizer = tf.compat.v1.train.AdamOptimizer(rate, **betas)
-
-    def slots(self, v):
-        return {k: s for k in ("m", "v") if (s := self.optimizer.get_slot(v, k)) is not None}
 
 
 class Keras:
@@ -90,7 +82,7 @@ class Keras:
 
 
 def make(rule, rate, dtype):
-    """The rules that questions.py and optimizers.py try, by name.
+    """The rules that questions.py tries, by name.
 
     Python keeps these settings in float32 where a variable is float64, so the
     settings of float64 cases are numbers that both can hold.
@@ -98,17 +90,10 @@ def make(rule, rate, dtype):
     wide = dtype == "float64"
     mu, decay = 0.875 if wide else 0.9, 0.125 if wide else 0.1
     betas = {"beta_1": 0.875, "beta_2": 1 - 2**-10} if wide else {}
-    v1_betas = {"beta1": 0.875, "beta2": 1 - 2**-10} if wide else {}
     keras, moments = tf.keras.optimizers, {"m": "_momentums", "v": "_velocities"}
     return {
         "descent": lambda: Descent(rate),
         "momentum": lambda: Momentum(rate, mu),
-        "nesterov": lambda: Momentum(rate, mu, nesterov=True),
-        "v1 adam": lambda: Adam(rate, **v1_betas),
-        "keras momentum": lambda: Keras(keras.SGD(rate, momentum=mu), {"momentum": "momentums"}),
-        "keras nesterov": lambda: Keras(keras.SGD(rate, momentum=mu, nesterov=True), {"momentum": "momentums"}),
         "adam": lambda: Keras(keras.Adam(rate, **betas), moments),
         "decay": lambda: Keras(keras.AdamW(rate, weight_decay=decay, **betas), moments),
-        "decay of descent": lambda: Keras(keras.SGD(rate, weight_decay=decay), {}),
-        "decay of momentum": lambda: Keras(keras.SGD(rate, momentum=mu, weight_decay=decay), {"momentum": "momentums"}),
     }[rule]()
