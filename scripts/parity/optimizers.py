@@ -66,7 +66,8 @@ class Keras:
         return keras_package.Variable(array, dtype=array.dtype.name, name=name)
 
     def step(self, i, grads):
-        grads = [tf.IndexedSlices(*summed(g), g.dense_shape) if isinstance(g, tf.IndexedSlices) else g for g in grads]
+        if not getattr(self.optimizer, "parity_unsummed", False):
+            grads = [tf.IndexedSlices(*summed(g), g.dense_shape) if isinstance(g, tf.IndexedSlices) else g for g in grads]
         self.optimizer.apply(grads, self.model.given)
 
     def slots(self):
@@ -81,6 +82,12 @@ class Keras:
                     found[name, "r"], found[name, "c"] = r.value, c.value
                     del found[name, "velocity"]
         return found
+
+
+def unsummed(optimizer):
+    """A Keras optimizer that gets sparse gradients as they come."""
+    optimizer.parity_unsummed = True
+    return optimizer
 
 
 def everything(optimizer):

@@ -58,6 +58,9 @@ var optimizerTable = []trained{
 			o.AMSGrad = true
 			return o
 		}},
+	{of: "Adam", variant: "duplicates as they are", kind: "keras", python: "unsummed(keras.Adam(rate, beta_1=b1, beta_2=b2, epsilon=eps))", slots: moments,
+		dtypes: []string{"float32"}, constant: true, differs: "Keras squares rows with the same index before it sums them",
+		ours: func(n numbersOf) optimizer { return adam(n, optimizers.NewAdam(0)) }},
 	{of: "AdamW", kind: "keras", python: "keras.AdamW(rate, weight_decay=decay, beta_1=b1, beta_2=b2, epsilon=eps)", slots: moments,
 		ours: func(n numbersOf) optimizer {
 			return optimizers.WeightDecay(adam(n, optimizers.NewAdam(0)), value(n.Decay))
@@ -134,7 +137,7 @@ var optimizerTable = []trained{
 			return o
 		}},
 	{of: "ScheduleFreeAdamW", variant: "Keras'", kind: "keras", python: "keras.ScheduleFreeAdamW(rate, beta_1=b1, beta_2=b2, epsilon=eps)",
-		slots: map[string]string{"momentum": "", "velocity": ""}, dtypes: []string{"float32"}, fault: true,
+		slots: map[string]string{"momentum": "", "velocity": ""}, dtypes: []string{"float32"}, differs: "Keras reads z after it has changed, where the paper has the z before",
 		ours: func(n numbersOf) optimizer { return scheduleFree(n) }},
 
 	{of: "v1.GradientDescent", kind: "v1", python: "v1.GradientDescentOptimizer(rate)", fused: true,
