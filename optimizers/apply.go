@@ -28,6 +28,8 @@ type Apply struct {
 	kept      map[any]any
 	computed  *operations
 	advance   *tf.Output // by how much the step goes on, 1 or 0; the zero Output: 1
+
+	compileFrom int64 // elements of variables whose formulas are compiled; negative: none
 }
 
 type sharedKey struct {

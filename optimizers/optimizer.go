@@ -41,6 +41,13 @@ type Optimizer struct {
 	// Label is the name of train ops and slots; the rule's name when empty.
 	Label string
 
+	// CompileFrom is the number of elements of a variable from which XLA compiles
+	// what a rule's formula does to it: one loop instead of one for each
+	// operation, in float32 and float64. It takes a fraction of a second for each
+	// formula and shape, at the first step, and rounds in other places. 0: from
+	// 2^18 elements; negative: never.
+	CompileFrom int64
+
 	mu    sync.Mutex
 	slots map[slotKey]*ops.Variable
 	state map[stateKey]*ops.Variable
@@ -150,6 +157,7 @@ func (o *Optimizer) apply(g *ops.Graph, grads []Grad, vars []*ops.Variable, befo
 	scope := g.Root().NameScope(o.name())
 	step := o.iteration(g, scope)
 	a := newApply(scope, o.base(), o.LearningRate(), step.Value(), vars)
+	a.compileFrom = o.compileFrom()
 	updates := make([]*Update, len(grads))
 	for i, grad := range grads {
 		updates[i] = newUpdate(a, grad)
@@ -172,6 +180,7 @@ func (o *Optimizer) apply(g *ops.Graph, grads []Grad, vars []*ops.Variable, befo
 	values.add(a.computed.list...)
 	for i, grad := range grads {
 		values.addOutputs(grad.outputs()...)
+		updates[i].seal(true)
 		values.add(updates[i].computed.list...)
 		if !grad.IsSparse() {
 			// A read of a sparsely updated variable copies the whole table.
@@ -294,6 +303,16 @@ func (o *Optimizer) LearningRate() ops.Hyperparameter {
 		}
 	}
 	return nil
+}
+
+// compileFrom is the first CompileFrom that says something, from the outside in.
+func (o *Optimizer) compileFrom() int64 {
+	for _, each := range o.chain() {
+		if each.CompileFrom != 0 {
+			return each.CompileFrom
+		}
+	}
+	return compiledFrom
 }
 
 // stepVariable is the variable given as Step, here or in a wrapped optimizer.

@@ -44,8 +44,17 @@ type Update struct {
 	whole    tf.Output // in a sparse update: all of the variable, if not its Value
 	draws    int
 	updates  []func(s *ops.Scope) *tf.Operation
+	stores   []*store // of updates
 	inPlace  bool
 	computed *operations
+}
+
+// store is a new value of a variable or slot, or of rows of one.
+type store struct {
+	of      *ops.Variable
+	value   tf.Output
+	rows    bool
+	instead func(s *ops.Scope) *tf.Operation // of assigning the value
 }
 
 func newUpdate(a *Apply, grad Grad) *Update {
@@ -181,15 +190,19 @@ func (u *Update) store(v *ops.Variable, value tf.Output) {
 		}
 		return
 	}
-	u.computed.addOutputs(value)
+	new := &store{of: v, value: value, rows: u.Indices.Op != nil}
+	u.stores = append(u.stores, new)
 	u.updates = append(u.updates, func(s *ops.Scope) *tf.Operation {
-		if u.Indices.Op != nil {
-			return v.Scatter(s, ops.ScatterUpdate, u.Indices, value)
+		if new.instead != nil {
+			return new.instead(s)
 		}
-		if bridge.ShapeOf(value).FullyDefined() {
-			return v.Assign(s, value)
+		if new.rows {
+			return v.Scatter(s, ops.ScatterUpdate, u.Indices, new.value)
 		}
-		return s.Add(bridge.OpSpec{Type: "AssignVariableOp", Inputs: []tf.Input{v.Handle(), value},
+		if bridge.ShapeOf(new.value).FullyDefined() {
+			return v.Assign(s, new.value)
+		}
+		return s.Add(bridge.OpSpec{Type: "AssignVariableOp", Inputs: []tf.Input{v.Handle(), new.value},
 			Attrs: []bridge.Attr{{Name: "validate_shape", Value: true}}})
 	})
 }
@@ -233,7 +246,7 @@ func (u *Update) Whole() *Update {
 func (u *Update) Nested(a *Apply, before ...*tf.Operation) *Update {
 	c := *u
 	c.Scope = u.Scope.WithControl(before...)
-	c.Apply, c.updates, c.inPlace, c.computed = a, nil, false, &operations{}
+	c.Apply, c.updates, c.stores, c.inPlace, c.computed = a, nil, nil, false, &operations{}
 	c.Rate = a.rateOf(u.DType)
 	return &c
 }
@@ -241,8 +254,10 @@ func (u *Update) Nested(a *Apply, before ...*tf.Operation) *Update {
 // Include makes the updates of a nested Update those of u.
 func (u *Update) Include(nested *Update) {
 	u.updates = append(u.updates, nested.updates...)
+	u.stores = append(u.stores, nested.stores...)
 	u.inPlace = u.inPlace || nested.inPlace
-	u.Wait(nested.Computed()...)
+	u.Wait(nested.Apply.computed.list...)
+	u.Wait(nested.computed.list...)
 }
 
 // InPlace says whether a rule has called Do, so that the variable may be
@@ -252,17 +267,32 @@ func (u *Update) InPlace() bool { return u.inPlace }
 // Wait lists operations that run before any variable changes.
 func (u *Update) Wait(before ...*tf.Operation) { u.computed.add(before...) }
 
-// Computed are the operations that compute the new values so far.
+// Computed are the operations that compute the new values so far. Large new
+// values of formulas are compiled here, so it is asked once a rule is done.
 func (u *Update) Computed() []*tf.Operation {
+	u.seal(false)
 	all := operations{}
 	all.add(u.Apply.computed.list...)
 	all.add(u.computed.list...)
 	return all.list
 }
 
+// seal takes over the new values of stores, compiled where that is worth it; in
+// place where nothing else changes the variable in the same step.
+func (u *Update) seal(inPlace bool) {
+	u.compile(inPlace)
+	for _, each := range u.stores {
+		if each.instead == nil {
+			u.computed.addOutputs(each.value)
+		}
+	}
+	u.stores = nil
+}
+
 // Emit adds the updates, which wait for before, and returns them. Only the
 // wrapper of a nested Update calls it, in its own Do.
 func (u *Update) Emit(before ...*tf.Operation) []*tf.Operation {
+	u.seal(false)
 	s := u.Scope.WithControl(before...)
 	all := make([]*tf.Operation, 0, len(u.updates))
 	for _, update := range u.updates {
