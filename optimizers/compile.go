@@ -150,7 +150,19 @@ func (c *cone) add(out tf.Output) string {
 	if bridge.ShapeOf(out).Equal(c.u.Variable.Shape()) {
 		c.full++
 	}
+	if op.Type() == "ClipByValue" { // of NaN, XLA's is a number
+		low := c.twoOf("Minimum", inputs[0], inputs[2], out.DataType())
+		c.names[op.Name()] = c.twoOf("Maximum", low, inputs[1], out.DataType())
+		return c.names[op.Name()]
+	}
 	return c.node(out, inputs)
+}
+
+// twoOf adds an operation of two tensors of one dtype.
+func (c *cone) twoOf(opType, a, b string, dt tf.DataType) string {
+	name := fmt.Sprintf("n%d", len(c.nodes))
+	c.nodes = append(c.nodes, &nodedef.NodeDef{Name: name, Op: opType, Input: []string{a, b}, Attr: typeAttr("T", dt)})
+	return name
 }
 
 // node copies the operation that makes a tensor.
@@ -174,7 +186,7 @@ func (c *cone) argument(out tf.Output) string {
 	if !known {
 		name = fmt.Sprintf("in%d", len(c.args))
 		c.inputs[key], c.args = name, append(c.args, out)
-		c.nodes = append(c.nodes, &nodedef.NodeDef{Name: name, Op: "Placeholder", Attr: typeAttr(out.DataType())})
+		c.nodes = append(c.nodes, &nodedef.NodeDef{Name: name, Op: "Placeholder", Attr: typeAttr("dtype", out.DataType())})
 	}
 	return name
 }
@@ -184,11 +196,11 @@ func (c *cone) assign(v *ops.Variable, value string) {
 	name := fmt.Sprintf("assign%d", len(c.assigned))
 	c.assigned = append(c.assigned, name)
 	c.nodes = append(c.nodes, &nodedef.NodeDef{Name: name, Op: "AssignVariableOp",
-		Input: []string{c.handles[v.Handle().Op.Name()], value}, Attr: typeAttr(v.DType())})
+		Input: []string{c.handles[v.Handle().Op.Name()], value}, Attr: typeAttr("dtype", v.DType())})
 }
 
-func typeAttr(dt tf.DataType) map[string]*attrvalue.AttrValue {
-	return map[string]*attrvalue.AttrValue{"dtype": {Value: &attrvalue.AttrValue_Type{Type: types.DataType(dt)}}}
+func typeAttr(name string, dt tf.DataType) map[string]*attrvalue.AttrValue {
+	return map[string]*attrvalue.AttrValue{name: {Value: &attrvalue.AttrValue_Type{Type: types.DataType(dt)}}}
 }
 
 // entangled says that an input is made, in this update, from what is also in the

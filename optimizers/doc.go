@@ -15,8 +15,30 @@
 //
 // # Rules
 //
-// How a variable changes is a [Rule]: [NewGradientDescent], [Momentum], [Adam],
-// [FloorMod], or one of your own, for which a formula is enough:
+// How a variable changes is a [Rule]. Which to take:
+//
+//	[NewGradientDescent]        nothing to remember; the yardstick
+//	[Momentum]                  vision models, with a falling rate and patience
+//	[Adam], [NewAdamW]          the first to try; AdamW where weights should decay
+//	[Nadam], [Adamax]           Adam with Nesterov's step; with the largest gradient, for rare large ones
+//	[RMSprop]                   recurrent nets and gradients that drift
+//	[Adagrad], [Adadelta]       rare features; Adadelta needs no rate
+//	[Ftrl], [AdagradDA]         sparse linear models, weights exactly 0
+//	[Proximal]                  the same, after gradient descent or Adagrad
+//	[Lion]                      one slot instead of two, a rate a tenth of Adam's
+//	[Lamb]                      very large batches
+//	[Adafactor]                 large matrices and little memory
+//	[Muon]                      hidden layers of transformers; Adam for the rest
+//	[ScheduleFreeAdamW]         no schedule, and no end known beforehand
+//	[Signs]                     AddSign and PowerSign
+//	[FloorMod]                  weights on a circle
+//
+// Defaults are Keras'; the last argument [V1] of a constructor makes them those
+// of tf.compat.v1.train. Slots are called as in tf.compat.v1.train where it has
+// the optimizer, else as in Keras. A formula over a large variable is compiled
+// by XLA into one loop (see Optimizer.CompileFrom).
+//
+// One of your own needs only a formula:
 //
 //	rule := optimizers.Elementwise("floormod", func(u *optimizers.Update) tf.Output {
 //		step := u.Sub(u.Var, u.Mul(u.Rate, u.Grad))
@@ -64,7 +86,8 @@
 //
 // Sparse gradients, which variables get that are only gathered from, have rows
 // with the same index summed before a rule sees them. A rule changes only
-// these rows, and only their slots, where its documentation says nothing else.
+// these rows, and only their slots, where its documentation says nothing else;
+// those with a field Lazy do so where it is set.
 //
 // Random numbers depend on the graph's seed, the variable's name and the step,
 // so a training that goes on from saved variables and [Optimizer.State] is the
