@@ -33,6 +33,8 @@
 //	[Signs]                     AddSign and PowerSign
 //	[FloorMod]                  weights on a circle
 //
+// docs/paths.png shows ten of them on one surface; scripts/paths draws it.
+//
 // Defaults are Keras'; the last argument [V1] of a constructor makes them those
 // of tf.compat.v1.train. Slots are called as in tf.compat.v1.train where it has
 // the optimizer, else as in Keras. A formula over a large variable is compiled
