@@ -28,8 +28,10 @@ type FreezeOptions struct {
 // It is Python's convert_variables_to_constants; [bridge.Import] and
 // tf.import_graph_def read it, under the same names. The graph is not changed.
 //
+// Functions, loops and conditionals that are given variables are given their values.
+//
 // Errors: ErrFailedPrecondition for outputs that update variables or hand them to
-// functions and other operations that need a variable; ErrResourceExhausted for
+// operations that need a variable; ErrResourceExhausted for
 // values of 2 GiB and more, which a GraphDef can't hold; ErrUninitialized.
 func Freeze(ctx context.Context, g *ops.Graph, sess *bridge.Session, outputs []tf.Output, o FreezeOptions) ([]byte, error) {
 	if err := g.Err(); err != nil {
@@ -51,9 +53,8 @@ func Freeze(ctx context.Context, g *ops.Graph, sess *bridge.Session, outputs []t
 
 // Freeze is [Freeze] of a loaded model: a GraphDef that computes the outputs of the
 // signatures, all when none is named, under the names that [Model.Signature] tells.
-// Models whose signatures are calls of functions that use variables, as those of
-// TensorFlow 2 are, are ErrFailedPrecondition. Tables are not variables: who imports
-// the graph has to fill them.
+// Functions, loops and conditionals stay, and are given values where they were given
+// variables. Tables are not variables: who imports the graph has to fill them.
 func (m *Model) Freeze(ctx context.Context, signatures []string, o FreezeOptions) ([]byte, error) {
 	if m == nil {
 		return nil, bridge.Errorf(bridge.InvalidArgument, "Freeze", "the model is nil")
@@ -163,11 +164,18 @@ func (f *freezer) freeze(ctx context.Context, sess *bridge.Session, read func(ha
 	if len(unknown) > 0 {
 		return nil, bridge.Errorf(bridge.FailedPrecondition, op, "the values of %s are not known: they are not variables that package ops made", strings.Join(unknown, ", "))
 	}
-	for _, handle := range handles {
-		if err := f.freezable(handle); err != nil {
+	resources := map[string]tf.DataType{}
+	for i, handle := range handles {
+		if f.nodes[handle].GetOp() == "VarHandleOp" {
+			resources[handle] = bridge.BaseDType(call.Fetches[i].DataType())
+		} else if err := f.unchanged(handle); err != nil {
 			return nil, err
 		}
 	}
+	if err := f.settle(resources); err != nil {
+		return nil, err
+	}
+	f.keep(f.needed(f.outputs, nil)) // without the functions that took variables
 	if len(handles) > 0 {
 		values, err := sess.Call(ctx, call)
 		if err != nil {
@@ -202,99 +210,35 @@ func (f *freezer) freeze(ctx context.Context, sess *bridge.Session, read func(ha
 	return encoded, nil
 }
 
-// freezable says why a variable can't be a constant.
-func (f *freezer) freezable(handle string) error {
-	for _, user := range f.users(handle) {
-		switch kind := user.GetOp(); {
-		case f.nodes[handle].GetOp() != "VarHandleOp":
-			// TensorFlow 1's variables are tensors; only who changes one needs more.
-			if def, known := bridge.OpDef(kind); known && slices.ContainsFunc(def.GetInputArg(), (*opdef.OpDef_ArgDef).GetIsRef) {
-				return bridge.Errorf(bridge.FailedPrecondition, "Freeze", "the outputs update variable %q, by %s (%s): what changes can't be a constant", handle, user.GetName(), kind)
-			}
-		case kind == "ReadVariableOp", kind == "ResourceGather", kind == "ResourceGatherNd", kind == "VarIsInitializedOp", kind == "VariableShape":
-		case strings.HasPrefix(kind, "Assign"), strings.HasPrefix(kind, "Resource"):
-			return bridge.Errorf(bridge.FailedPrecondition, "Freeze", "the outputs update variable %q, by %s (%s): what changes can't be a constant", handle, user.GetName(), kind)
-		default:
-			return bridge.Errorf(bridge.FailedPrecondition, "Freeze", "%s (%s) takes variable %q itself: a function that uses variables has to be inlined first", user.GetName(), kind, handle)
+// unchanged says why one of TensorFlow 1's variables, which are tensors, can't be a
+// constant.
+func (f *freezer) unchanged(variable string) error {
+	for _, user := range f.users(variable) {
+		if def, known := bridge.OpDef(user.GetOp()); known && slices.ContainsFunc(def.GetInputArg(), (*opdef.OpDef_ArgDef).GetIsRef) {
+			return bridge.Errorf(bridge.FailedPrecondition, "Freeze", "the outputs update variable %q, by %s (%s): what changes can't be a constant", variable, user.GetName(), user.GetOp())
 		}
 	}
 	return nil
 }
 
 // replace puts a value in a variable's place.
-func (f *freezer) replace(handle string, value *bridge.Tensor) error {
-	users := f.users(handle)
-	if f.nodes[handle].GetOp() != "VarHandleOp" {
-		users = nil // they go on with the constant
-	}
-	index := slices.IndexFunc(f.def.Node, func(n *nodedef.NodeDef) bool { return n.GetName() == handle })
+func (f *freezer) replace(variable string, value *bridge.Tensor) error {
+	index := slices.IndexFunc(f.def.Node, func(n *nodedef.NodeDef) bool { return n.GetName() == variable })
 	f.def.Node = slices.Delete(f.def.Node, index, index+1)
-	dt, source := value.DType(), handle
-	if f.o.Weights != 0 && dt == tf.Float {
-		narrow, err := narrowed(handle, value, f.o.Weights)
-		if err != nil {
-			return err
-		}
-		defer narrow.Close()
-		if _, err := f.constant(handle, narrow); err != nil {
-			return err
-		}
-		source = f.add(f.free(handle+"/float32"), "Cast", map[string]*attrvalue.AttrValue{
-			"SrcT": attrType(f.o.Weights), "DstT": attrType(dt), "Truncate": {Value: &attrvalue.AttrValue_B{}}}, handle)
-	} else if _, err := f.constant(handle, value); err != nil {
+	if f.o.Weights == 0 || value.DType() != tf.Float {
+		_, err := f.constant(variable, value)
 		return err
 	}
-	if source != handle && users == nil {
-		f.rewire(handle, source, source)
+	narrow, err := narrowed("Freeze", variable, value, f.o.Weights)
+	if err != nil {
+		return err
 	}
-	for _, n := range users {
-		old := n.GetAttr()
-		n.Input[0] = source
-		switch n.GetOp() {
-		case "ReadVariableOp":
-			n.Op, n.Attr = "Identity", map[string]*attrvalue.AttrValue{"T": attrType(dt)}
-		case "VariableShape":
-			n.Op, n.Attr = "Shape", map[string]*attrvalue.AttrValue{"T": attrType(dt), "out_type": old["out_type"]}
-		case "ResourceGatherNd":
-			n.Op, n.Attr = "GatherNd", map[string]*attrvalue.AttrValue{"Tparams": attrType(dt), "Tindices": old["Tindices"]}
-		case "ResourceGather":
-			axis, err := bridge.Scalar(int32(0))
-			if err != nil {
-				return err
-			}
-			batch := old["batch_dims"]
-			if batch.GetI() != 0 {
-				_ = axis.Close()
-				if axis, err = bridge.Scalar(int32(batch.GetI())); err != nil {
-					return err
-				}
-			}
-			name, err := f.constant(f.free(n.GetName()+"/axis"), axis)
-			_ = axis.Close()
-			if err != nil {
-				return err
-			}
-			n.Op, n.Input = "GatherV2", slices.Insert(n.Input, 2, name)
-			n.Attr = map[string]*attrvalue.AttrValue{"Tparams": attrType(dt), "Tindices": old["Tindices"], "Taxis": attrType(tf.Int32), "batch_dims": batch}
-		case "VarIsInitializedOp":
-			yes, err := bridge.Scalar(true)
-			if err != nil {
-				return err
-			}
-			name, err := f.constant(f.free(n.GetName()+"/yes"), yes)
-			_ = yes.Close()
-			if err != nil {
-				return err
-			}
-			n.Op, n.Attr = "Identity", map[string]*attrvalue.AttrValue{"T": attrType(tf.Bool)}
-			n.Input[0] = name
-		}
-		if value := n.Attr["out_type"]; value == nil {
-			delete(n.Attr, "out_type")
-		}
-		if value := n.Attr["batch_dims"]; value == nil {
-			delete(n.Attr, "batch_dims")
-		}
+	defer narrow.Close()
+	if _, err := f.constant(variable, narrow); err != nil {
+		return err
 	}
+	wide := f.add(f.free(variable+"/float32"), "Cast", map[string]*attrvalue.AttrValue{
+		"SrcT": attrType(f.o.Weights), "DstT": attrType(tf.Float), "Truncate": {Value: &attrvalue.AttrValue_B{}}}, variable)
+	f.rewire(variable, wide, wide)
 	return nil
 }

@@ -101,30 +101,42 @@ func shapeProto(shape bridge.Shape) *tensorshape.TensorShapeProto {
 
 // constant adds a Const of a tensor's value.
 func (w *rewrite) constant(name string, t *bridge.Tensor) (string, error) {
-	p := &tensorproto.TensorProto{Dtype: types.DataType(t.DType()), TensorShape: shapeProto(t.Shape())}
-	if t.DType() == tf.String {
-		values, err := t.Strings()
-		if err != nil {
-			return "", err
-		}
-		for _, s := range values {
-			p.StringVal = append(p.StringVal, []byte(s))
-		}
-	} else {
-		data, err := t.Bytes()
-		if err != nil {
-			return "", err
-		}
-		p.TensorContent = slices.Clone(data)
+	p, err := tensorProto(t)
+	if err != nil {
+		return "", err
 	}
 	return w.constantProto(name, p), nil
 }
 
+func tensorProto(t *bridge.Tensor) (*tensorproto.TensorProto, error) {
+	p := &tensorproto.TensorProto{Dtype: types.DataType(t.DType()), TensorShape: shapeProto(t.Shape())}
+	if t.DType() == tf.String {
+		values, err := t.Strings()
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range values {
+			p.StringVal = append(p.StringVal, []byte(s))
+		}
+		return p, nil
+	}
+	data, err := t.Bytes()
+	if err != nil {
+		return nil, err
+	}
+	p.TensorContent = slices.Clone(data)
+	return p, nil
+}
+
 func (w *rewrite) constantProto(name string, p *tensorproto.TensorProto) string {
-	return w.add(name, "Const", map[string]*attrvalue.AttrValue{
+	return w.add(name, "Const", constantAttrs(p))
+}
+
+func constantAttrs(p *tensorproto.TensorProto) map[string]*attrvalue.AttrValue {
+	return map[string]*attrvalue.AttrValue{
 		"dtype": {Value: &attrvalue.AttrValue_Type{Type: p.GetDtype()}},
 		"value": {Value: &attrvalue.AttrValue_Tensor{Tensor: p}},
-	})
+	}
 }
 
 // strings adds a Const of a vector of strings, or of one string.

@@ -455,7 +455,7 @@ func (w *modelWriter) values(ctx context.Context, sess *bridge.Session) (map[str
 	}
 	for _, v := range w.variables {
 		if stored := w.stored(v); stored != v.DType() {
-			narrow, err := narrowed(v.Name(), values[v.Name()], stored)
+			narrow, err := narrowed("Save", v.Name(), values[v.Name()], stored)
 			_ = values[v.Name()].Close()
 			if err != nil {
 				delete(values, v.Name())
@@ -471,7 +471,7 @@ func (w *modelWriter) values(ctx context.Context, sess *bridge.Session) (map[str
 }
 
 // narrowed rounds float32 numbers to 16 bits.
-func narrowed(name string, t *bridge.Tensor, dt tf.DataType) (*bridge.Tensor, error) {
+func narrowed(operation, name string, t *bridge.Tensor, dt tf.DataType) (*bridge.Tensor, error) {
 	wide, err := bridge.Flat[float32](t)
 	if err != nil {
 		return nil, err
@@ -492,7 +492,7 @@ func narrowed(name string, t *bridge.Tensor, dt tf.DataType) (*bridge.Tensor, er
 		into[i] = bridge.HalfFromFloat32(x)
 		if x == x && x-x == 0 && into[i]&0x7c00 == 0x7c00 { // finite, and no longer
 			_ = n.Close()
-			return nil, bridge.Errorf(bridge.OutOfRange, "Save", "variable %q holds %v, which is too large for half; bfloat16 has float32's range", name, x)
+			return nil, bridge.Errorf(bridge.OutOfRange, operation, "variable %q holds %v, which is too large for half; bfloat16 has float32's range", name, x)
 		}
 	}
 	return n, err

@@ -444,9 +444,33 @@ func TestLoopsAreSavedWithTheirFunctions(t *testing.T) {
 	o.Weights = tf.Half
 	err := savedmodels.Save(t.Context(), g, sess, filepath.Join(t.TempDir(), "1"), o)
 	require.ErrorIs(t, err, bridge.ErrFailedPrecondition, "the loop takes the variable itself")
-	_, err = savedmodels.Freeze(t.Context(), g, sess, []tf.Output{y, other}, savedmodels.FreezeOptions{})
+
+	// Frozen, the loops are given the value.
+	frozen, err := savedmodels.Freeze(t.Context(), g, sess, []tf.Output{y, other}, savedmodels.FreezeOptions{})
+	require.NoError(t, err)
+	fresh := tf.NewGraph()
+	imported, err := bridge.Import(fresh, frozen, bridge.ImportOptions{ReturnOutputs: []string{"x", fmt.Sprintf("%s:%d", y.Op.Name(), y.Index), fmt.Sprintf("%s:%d", other.Op.Name(), other.Index)}})
+	require.NoError(t, err)
+	assert.Len(t, must(bridge.Functions(fresh))(t), 4)
+	again := must(bridge.NewSession(fresh, bridge.Config{}))(t)
+	defer again.Close()
+	out, err := again.Call(t.Context(), bridge.Call{Feeds: imported.Outputs[:1], Fetches: imported.Outputs[1:]}, floats(t, bridge.Shape{}, 2))
+	require.NoError(t, err)
+	defer out[0].Close()
+	defer out[1].Close()
+	assert.Equal(t, float32(162), must(bridge.Item[float32](out[0]))(t))
+	assert.Equal(t, float32(18), must(bridge.Item[float32](out[1]))(t))
+
+	// A loop that updates it can't be.
+	counts := func(s *ops.Scope, v []tf.Output) []tf.Output {
+		return []tf.Output{raw.Mul(s.WithControl(w.AssignAdd(s, s.Const(float32(1)))), v[0], s.Const(float32(2)))}
+	}
+	changing := ops.While(g.Root(), more(7), counts, []tf.Output{x})[0]
+	require.NoError(t, g.Err())
+	_, err = savedmodels.Freeze(t.Context(), g, sess, []tf.Output{changing}, savedmodels.FreezeOptions{})
 	require.ErrorIs(t, err, bridge.ErrFailedPrecondition)
-	assert.ErrorContains(t, err, "inlined")
+	assert.ErrorContains(t, err, "AssignAddVariableOp")
+	assert.ErrorContains(t, err, "in function")
 }
 
 // A model of TensorFlow 1 has variables of both kinds.

@@ -1,12 +1,15 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	tf "github.com/galeone/tensorflow/tensorflow/go"
@@ -97,12 +100,136 @@ func (c *savedModelCase) check(ctx context.Context, rec *Recording) (worst float
 			wrong = append(wrong, fmt.Sprintf("%s: relative error %.2g, at most %.2g", name, rel, bound))
 		}
 	}
+	if err := frozenAlike(ctx, m, c.Signature, in, out); err != nil {
+		wrong = append(wrong, "frozen: "+err.Error())
+	}
 	different, err := grads.compare(ctx, m, in, rec)
 	wrong = append(wrong, different...)
 	if wrong != nil || err != nil {
 		return worst, errors.Join(err, errors.New(strings.Join(wrong, "; ")))
 	}
 	return worst, nil
+}
+
+// frozenAlike freezes a signature, and holds what the frozen graph gives against what
+// the model gave. It can't hold what changes, nor tables that somebody has to fill.
+func frozenAlike(ctx context.Context, m *savedmodels.Model, signature string, in, want savedmodels.Tensors) error {
+	frozen, err := m.Freeze(ctx, []string{signature}, savedmodels.FreezeOptions{})
+	changes := errors.Is(err, bridge.ErrFailedPrecondition) && strings.Contains(err.Error(), "what changes can't be a constant")
+	if err != nil && !changes {
+		return err
+	}
+	s, err := m.Signature(signature)
+	if err != nil {
+		return err
+	}
+	var call bridge.Call
+	for _, p := range s.Outputs {
+		out, err := m.Tensor(p.Tensor)
+		if err != nil {
+			return err
+		}
+		call.Fetches = append(call.Fetches, out)
+	}
+	step, err := m.Session().Prepare(call)
+	if err != nil {
+		return err
+	}
+	if changes != step.Updates() {
+		return fmt.Errorf("refused as changing: %v; it updates variables: %v", changes, step.Updates())
+	}
+	if changes {
+		return nil
+	}
+	g := tf.NewGraph()
+	if _, err := bridge.Import(g, frozen, bridge.ImportOptions{}); err != nil {
+		return err
+	}
+	for op := range bridge.Operations(g) {
+		switch op.Type() {
+		case "VarHandleOp", "VariableV2", "Variable":
+			return fmt.Errorf("it has variable %s", op.Name())
+		case "HashTableV2", "MutableHashTableV2":
+			return nil
+		}
+	}
+	var feeds []*bridge.Tensor
+	call = bridge.Call{}
+	tensor := func(name string) (tf.Output, error) {
+		node, number, _ := strings.Cut(name, ":")
+		op := bridge.OperationByName(g, node)
+		index, err := strconv.Atoi(number)
+		if op == nil || err != nil {
+			return tf.Output{}, fmt.Errorf("there is no %s", name)
+		}
+		return op.Output(index), nil
+	}
+	for _, p := range s.Inputs {
+		if t := in[p.Name]; t != nil {
+			into, err := tensor(p.Tensor)
+			if err != nil {
+				continue // no output needs it
+			}
+			call.Feeds, feeds = append(call.Feeds, into), append(feeds, t)
+		}
+	}
+	var computed []savedmodels.Port // what is not an input that is handed on
+	for _, p := range s.Outputs {
+		out, err := tensor(p.Tensor)
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(call.Feeds, func(in tf.Output) bool { return bridge.SameOutput(in, out) }) {
+			call.Fetches, computed = append(call.Fetches, out), append(computed, p)
+		}
+	}
+	sess, err := bridge.NewSession(g, bridge.Config{})
+	if err != nil {
+		return err
+	}
+	defer sess.Close()
+	got, err := sess.Call(ctx, call, feeds...)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		for _, t := range got {
+			t.Close()
+		}
+	}()
+	for i, p := range computed {
+		if bridge.IsComplex(p.DType) {
+			a, _ := got[i].Bytes()
+			if b, _ := want[p.Name].Bytes(); !bytes.Equal(a, b) {
+				return fmt.Errorf("%s: %s, wanted %s", p.Name, got[i], want[p.Name])
+			}
+			continue
+		}
+		if p.DType == tf.String {
+			a, _ := got[i].Strings()
+			if b, _ := want[p.Name].Strings(); !slices.Equal(a, b) {
+				return fmt.Errorf("%s: %q, wanted %q", p.Name, a, b)
+			}
+			continue
+		}
+		a, err := bridge.ToFloat64(got[i])
+		if err != nil {
+			return err
+		}
+		b, err := bridge.ToFloat64(want[p.Name])
+		if err != nil {
+			return err
+		}
+		if len(a) != len(b) {
+			return fmt.Errorf("%s: %s, wanted %s", p.Name, got[i], want[p.Name])
+		}
+		for k := range a {
+			if difference := math.Abs(a[k] - b[k]); !(difference <= 1e-6+1e-5*math.Abs(b[k])) && !(a[k] != a[k] && b[k] != b[k]) {
+				return fmt.Errorf("%s: element %d is %v, wanted %v", p.Name, k, a[k], b[k])
+			}
+		}
+	}
+	return nil
 }
 
 // differentiatedModel is a model with the gradients that Python has computed too.
