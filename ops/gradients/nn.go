@@ -198,9 +198,15 @@ func biasAddGradGrad(c *Context) []Gradient {
 
 // blockLSTMGrad: inputs are the time limit, x, the states, the weights and the
 // peepholes; outputs i, cs, f, o, ci, co, h, of which cs and h carry gradients.
+// The gates of the second version stand in another order than the first's;
+// Python differentiates both by the first's kernel, and the second wrongly.
 func blockLSTMGrad(c *Context) []Gradient {
 	in := append(append(append([]tf.Output{}, c.Inputs...), c.Outputs...), c.Grad(1), c.Grad(6))
-	op := c.sibling("BlockLSTMGrad", []string{"use_peephole"}, in...)
+	kernel := "BlockLSTMGrad"
+	if c.Op.Type() == "BlockLSTMV2" {
+		kernel = "BlockLSTMGradV2"
+	}
+	op := c.sibling(kernel, []string{"use_peephole"}, in...)
 	grads := make([]Gradient, 1, 9) // the first input is the time limit
 	for _, g := range bridge.OutputsOf(op) {
 		grads = append(grads, Gradient{Dense: g})
