@@ -33,12 +33,12 @@ case("ReadVariableOp", lambda v: raw.ReadVariableOp(resource=v.handle, dtype=v.d
 for name, ids in [("", [2, 0, 2]), ("matrix", [[2, 0], [1, 2]]), ("scalar", 1), ("empty", [])]:
     for dtype in ["int32", "int64"]:
         case("ResourceGather", lambda v, i: raw.ResourceGather(resource=v.handle, indices=i, dtype=v.dtype), Var(4, 3), I(ids, dtype),
-             name=(name + "-" + dtype).strip("-"), dtypes="fd" if not name else "f", second=False)
+             name=(name + "-" + dtype).strip("-"), dtypes="fd" if not name else "f")
 case("ResourceGather", lambda v, i: raw.ResourceGather(resource=v.handle, indices=i, dtype=v.dtype) * 2.0 + tf.reduce_sum(v), Var(4, 3), I([1, 1]), name="with-dense")
 case("ResourceGather", lambda v, i, j: tf.concat([raw.ResourceGather(resource=v.handle, indices=i, dtype=v.dtype),
                                                   raw.ResourceGather(resource=v.handle, indices=j, dtype=v.dtype)], 0), Var(4, 3), I([1, 1]), I([0, 1], "int64"), name="two")
-case("ResourceGatherNd", lambda v, i: raw.ResourceGatherNd(resource=v.handle, indices=i, dtype=v.dtype), Var(4, 3), I([[2, 0], [1, 2]]), second=False)
-case("ResourceGatherNd", lambda v, i: raw.ResourceGatherNd(resource=v.handle, indices=i, dtype=v.dtype), Var(4, 3), I([[2], [1], [2]]), name="rows", second=False)
+case("ResourceGatherNd", lambda v, i: raw.ResourceGatherNd(resource=v.handle, indices=i, dtype=v.dtype), Var(4, 3), I([[2, 0], [1, 2]]))
+case("ResourceGatherNd", lambda v, i: raw.ResourceGatherNd(resource=v.handle, indices=i, dtype=v.dtype), Var(4, 3), I([[2], [1], [2]]), name="rows")
 
 # Shapes.
 case("Reshape", lambda x: raw.Reshape(tensor=x, shape=[4, -1]), F(3, 4), dtypes="fdhbc")
@@ -96,7 +96,8 @@ case("TensorStridedSliceUpdate", lambda x, v: raw.TensorStridedSliceUpdate(input
 PADS = [[1, 2], [0, 1]]
 case("Pad", lambda x: raw.Pad(input=x, paddings=PADS), F(3, 4), dtypes="fdhbc")
 case("Pad", lambda x, p: raw.Pad(input=x, paddings=p), F(3, 4), I(PADS, "int64"), name="fed")
-case("PadV2", lambda x, c: raw.PadV2(input=x, paddings=PADS, constant_values=c), F(3, 4), V(0.5), dtypes="fd")
+case("PadV2", lambda x, c: raw.PadV2(input=x, paddings=PADS, constant_values=c), F(3, 4), V(0.5), dtypes="fd", rough="Python has no gradient by the constant")
+case("PadV2", lambda x: raw.PadV2(input=x, paddings=PADS, constant_values=tf.constant(0.5, x.dtype)), F(3, 4), name="constant", dtypes="fd")
 for mode in ["REFLECT", "SYMMETRIC"]:
     case("MirrorPad", lambda x, m=mode: raw.MirrorPad(input=x, paddings=PADS, mode=m), F(3, 4), name=mode, dtypes="fd")
     case("MirrorPadGrad", lambda g, m=mode: mirror_pad_grad(g, m), F(6, 5), name=mode)
@@ -111,7 +112,7 @@ case("DepthToSpace", lambda x: raw.DepthToSpace(input=x, block_size=2), F(1, 2, 
 
 # Gathering.
 for name, ids in [("", [2, 0, 2]), ("matrix", [[2, 0], [1, 2]]), ("scalar", 1), ("empty", [])]:
-    case("Gather", lambda x, i: raw.Gather(params=x, indices=i), F(4, 3), I(ids), name=name, second=name != "scalar")
+    case("Gather", lambda x, i: raw.Gather(params=x, indices=i), F(4, 3), I(ids), name=name)
     for axis in [0, 1, -1]:
         case("GatherV2", lambda x, i, a=axis: raw.GatherV2(params=x, indices=i, axis=a), F(4, 3), I(ids), name=(name + "-axis%d" % axis).strip("-"),
              dtypes="fd" if not name else "f")
@@ -132,8 +133,8 @@ case("ScatterNd", lambda i, x: raw.ScatterNd(indices=i, updates=x, shape=[4, 3])
 case("ScatterNdNonAliasingAdd", lambda x, i, u: raw.ScatterNdNonAliasingAdd(input=x, indices=i, updates=u), F(4, 3), IDX, F(2, 3), dtypes="fd")
 for op in ["TensorScatterAdd", "TensorScatterSub", "TensorScatterUpdate", "TensorScatterMax", "TensorScatterMin"]:
     f = getattr(raw, op)
-    case(op, lambda x, i, u, f=f: f(tensor=x, indices=i, updates=u), F(4, 3), IDX, F(2, 3), dtypes="fd", second=not op.endswith(("Max", "Min")))
-case("TensorScatterMax", lambda x, i, u: raw.TensorScatterMax(tensor=x, indices=i, updates=u), V([1.0, 2.0, 3.0]), I([[0], [1]]), V([1.0, 5.0]), name="ties", second=False)
+    case(op, lambda x, i, u, f=f: f(tensor=x, indices=i, updates=u), F(4, 3), IDX, F(2, 3), dtypes="fd")
+case("TensorScatterMax", lambda x, i, u: raw.TensorScatterMax(tensor=x, indices=i, updates=u), V([1.0, 2.0, 3.0]), I([[0], [1]]), V([1.0, 5.0]), name="ties")
 
 # Whole programs: what a chain of the above adds up to.
 case("MatMul", lambda x, w, b: tf.reduce_mean(tf.square(tf.tanh(tf.matmul(x, w) + b))), N(5, 3), F(3, 4), F(4), name="layer", unknown=False)
@@ -174,14 +175,14 @@ def sparse_ids(ids):
     return tf.SparseTensor([[0, 0], [0, 1], [1, 0], [3, 0]], ids, [4, 2])
 
 
-case("ResourceGather", lambda v, i: tf.nn.embedding_lookup(v, i), Var(5, 3), I([[4, 0], [4, 2]]), name="embedding", second=False)
-case("ResourceGather", lambda v, i: tf.nn.embedding_lookup(v, i, max_norm=1.0), Var(5, 3), I([4, 0, 4]), name="embedding-max-norm", second=False)
+case("ResourceGather", lambda v, i: tf.nn.embedding_lookup(v, i), Var(5, 3), I([[4, 0], [4, 2]]), name="embedding")
+case("ResourceGather", lambda v, i: tf.nn.embedding_lookup(v, i, max_norm=1.0), Var(5, 3), I([4, 0, 4]), name="embedding-max-norm")
 for strategy in ["mod", "div"]:
     case("ResourceGather", lambda v, w, i, s=strategy: tf.compat.v1.nn.embedding_lookup([v, w], i, partition_strategy=s), Var(3, 2), Var(2, 2), I([4, 0, 4, 1]),
-         name="partitioned-" + strategy, second=False)
+         name="partitioned-" + strategy)
 for combiner in ["sum", "mean", "sqrtn"]:
     case("ResourceGather", lambda v, i, c=combiner: tf.nn.embedding_lookup_sparse(v, sparse_ids(i), None, combiner=c), Var(5, 3), I([4, 0, 4, 2]),
-         name="embedding-" + combiner, second=False, unknown=False)
+         name="embedding-" + combiner, unknown=False)
     case("ResourceGather", lambda v, i, w, c=combiner: tf.nn.embedding_lookup_sparse(v, sparse_ids(i), tf.SparseTensor([[0, 0], [0, 1], [1, 0], [3, 0]], w, [4, 2]), combiner=c),
-         Var(5, 3), I([4, 0, 4, 2]), F(4, lo=0.5), name="embedding-weighted-" + combiner, second=False, unknown=False)
-case("ResourceGather", lambda v, i: tf.nn.safe_embedding_lookup_sparse(v, sparse_ids(i)), Var(5, 3), I([4, 0, 4, 2], "int64"), name="embedding-safe", second=False, unknown=False)
+         Var(5, 3), I([4, 0, 4, 2]), F(4, lo=0.5), name="embedding-weighted-" + combiner, unknown=False)
+case("ResourceGather", lambda v, i: tf.nn.safe_embedding_lookup_sparse(v, sparse_ids(i)), Var(5, 3), I([4, 0, 4, 2], "int64"), name="embedding-safe", unknown=False)

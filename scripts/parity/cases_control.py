@@ -81,13 +81,12 @@ case("StatelessWhile", lambda x, w: tf.while_loop(lambda i, h: i < 4, lambda i, 
      F(2, 3), F(3, 3), name="captured", dtypes="fd", unknown="rank")
 case("StatelessWhile", lambda x: tf.while_loop(lambda y: tf.reduce_sum(y) < 50.0, lambda y: (y * y + 0.5,), (tf.abs(x) + 1.0,))[0],
      F(3), name="no-counter", unknown="rank")
-case("StatelessWhile", lambda x: tf.while_loop(lambda i, y: i < 5, lambda i, y: (i + 1, y * 2.0 + tf.cast(i, y.dtype)), (0, x))[1], F(3), name="linear",
-     second=False)  # Python's is zeros, of values that it keeps and nobody needs
+case("StatelessWhile", lambda x: tf.while_loop(lambda i, y: i < 5, lambda i, y: (i + 1, y * 2.0 + tf.cast(i, y.dtype)), (0, x))[1], F(3), name="linear")
 case("StatelessWhile", lambda x, n: tf.while_loop(lambda i, a, b: i < n, lambda i, a, b: (i + 1, b * 1.5, tf.sin(a)), (0, x, x * 2.0))[1:],
      F(3), I(3), name="swapped")
 case("StatelessWhile", lambda x: tf.while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, tf.concat([y, y[:1] * x[0]], 0)), (0, x),
                                                shape_invariants=(tf.TensorShape([]), tf.TensorShape([None])))[1], F(2), name="growing",
-     unknown="rank", second=False)  # TensorFlow's graph optimizer takes the first shape for that of all iterations, in Python's second gradient too
+     unknown="rank", second="TensorFlow's graph optimizer takes the first shape for that of all iterations, in Python's second gradient too")
 case("StatelessWhile", lambda x, y: tf.while_loop(lambda i, a, b: i < 3, lambda i, a, b: (i + 1, a * a, tf.stop_gradient(b) * 2.0), (0, x, y))[1:],
      F(2), F(2), name="stopped")
 

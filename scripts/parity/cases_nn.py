@@ -28,6 +28,7 @@ for op, output in [("ReluGrad", False), ("Relu6Grad", False), ("SoftplusGrad", F
 case("LeakyReluGrad", lambda g, x: raw.LeakyReluGrad(gradients=g, features=x, alpha=0.3), F(3, 4), F(3, 4), dtypes="fd")
 
 # Softmax and the cross entropies.
+SUM = "the kernel's gradient takes it for granted that labels sum to 1"
 for name, shape in [("", (3, 5)), ("vector", (5,)), ("rank-3", (2, 3, 4)), ("empty", (0, 4))]:
     d = "fdhb" if not name else "f"
     case("Softmax", lambda x: raw.Softmax(logits=x), F(*shape), name=name, dtypes=d)
@@ -41,16 +42,19 @@ case("SparseSoftmaxCrossEntropyWithLogits",
      F(0, 6), I(np.zeros([0])), name="empty")
 case("SparseSoftmaxCrossEntropyWithLogits",
      lambda x, l: list(raw.SparseSoftmaxCrossEntropyWithLogits(features=x, labels=l)),
-     F(4, 6), I([0, 5, 2, 2]), name="both-outputs", second=False)
+     F(4, 6), I([0, 5, 2, 2]), name="both-outputs")
 case("SparseSoftmaxCrossEntropyWithLogits",
      lambda x, l: tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=l, logits=x)),
      F(2, 3, 5), I([[0, 4, 2], [1, 1, 3]]), name="as-a-loss")
 case("SoftmaxCrossEntropyWithLogits",
      lambda x, l: raw.SoftmaxCrossEntropyWithLogits(features=x, labels=l)[0],
-     F(4, 6), F(4, 6, lo=0, hi=1), dtypes="fdhb")
+     F(4, 6), F(4, 6, lo=0, hi=1), dtypes="fdhb", rough=SUM)
+case("SoftmaxCrossEntropyWithLogits",
+     lambda x, l: raw.SoftmaxCrossEntropyWithLogits(features=x, labels=tf.nn.softmax(l))[0],
+     F(4, 6), F(4, 6), name="probabilities", dtypes="fd")
 case("SoftmaxCrossEntropyWithLogits",
      lambda x, l: list(raw.SoftmaxCrossEntropyWithLogits(features=x, labels=l)),
-     F(4, 6), F(4, 6, lo=0, hi=1), name="both-outputs", second=False)
+     F(4, 6), F(4, 6, lo=0, hi=1), name="both-outputs", rough=SUM)
 case("L2Loss", lambda x: raw.L2Loss(t=x), F(3, 4), dtypes="fdhb")
 case("L2Loss", lambda x: raw.L2Loss(t=x), F(), name="scalar")
 case("L2Loss", lambda x: raw.L2Loss(t=x), F(0, 2), name="empty")
@@ -83,7 +87,7 @@ for name, x, w, attrs in CONVS:
     case("DepthwiseConv2dNative", lambda x, w, a=attrs: raw.DepthwiseConv2dNative(
         input=x, filter=w, **a), F(*x), F(*depth), name=name, dtypes="fd" if name == "same" else "f")
 case("Conv2D", lambda x, w: raw.Conv2D(input=x, filter=w, strides=[1, 1, 1, 1], padding="SAME"),
-     F(0, 5, 5, 2), F(3, 3, 2, 2), name="empty-batch", second=False)
+     F(0, 5, 5, 2), F(3, 3, 2, 2), name="empty-batch")
 case("Conv2DBackpropInput",
      lambda w, g: raw.Conv2DBackpropInput(input_sizes=[2, 5, 6, 3], filter=w, out_backprop=g, strides=[1, 1, 1, 1], padding="SAME"),
      F(3, 3, 3, 4), F(2, 5, 6, 4), dtypes="fd")
@@ -139,9 +143,9 @@ for name, a in POOLS:
          V(X), F(2, 6, 6, 2), name=name)
     for batch in [False, True]:
         case("MaxPoolWithArgmax", lambda x, a=a, b=batch: raw.MaxPoolWithArgmax(input=x, include_batch_in_index=b, **a)[0],
-             V(X), name=name + ("-batch" if batch else ""), second=False)
+             V(X), name=name + ("-batch" if batch else ""))
 case("MaxPool", lambda x: raw.MaxPool(input=x, ksize=[1, 2, 2, 1], strides=[1, 2, 2, 1], padding="EXPLICIT",
-                                      explicit_paddings=[0, 0, 1, 1, 1, 1, 0, 0]), V(X), name="explicit", second=False)
+                                      explicit_paddings=[0, 0, 1, 1, 1, 1, 0, 0]), V(X), name="explicit")
 P3 = dict(ksize=[1, 2, 2, 2, 1], strides=[1, 2, 2, 2, 1], padding="VALID")
 X3 = distinct((1, 4, 4, 4, 2))
 case("MaxPool3D", lambda x: raw.MaxPool3D(input=x, **P3), V(X3))
@@ -158,7 +162,7 @@ for overlapping in [False, True]:
     case("FractionalAvgPool", lambda x, a=a: raw.FractionalAvgPool(value=x, **a)[0], V(X), name=name, dtypes="fd", unknown=False)
 
 # Normalization.
-case("LRN", lambda x: raw.LRN(input=x, depth_radius=2, bias=1.0, alpha=0.3, beta=0.6), F(1, 2, 2, 7), second=False)
+case("LRN", lambda x: raw.LRN(input=x, depth_radius=2, bias=1.0, alpha=0.3, beta=0.6), F(1, 2, 2, 7))
 POSITIVE = dict(lo=0.5, hi=2.0)
 for op, ndim in [("FusedBatchNorm", 4), ("FusedBatchNormV2", 4), ("FusedBatchNormV3", 4), ("FusedBatchNormV3", 5)]:
     f = getattr(raw, op)
@@ -185,17 +189,21 @@ for op, ndim in [("FusedBatchNorm", 4), ("FusedBatchNormV2", 4), ("FusedBatchNor
             # In training Python's gradient of this gradient leaves out how the mean moves the
             # variance: its formula for the first stops the gradient there.
             case(grad, build, F(3, 4, 4, 2), F(3, 4, 4, 2), F(2, dtype="float32", **POSITIVE), N(2, dtype="float32"),
-                 N(2, dtype="float32", **POSITIVE), name="training" if training else "inference", second=not training)
+                 N(2, dtype="float32", **POSITIVE), name="training" if training else "inference",
+                 second="Python holds the mean still that the variance depends on" if training else "")
 case("CTCLoss",
      lambda x, i, v, n: raw.CTCLoss(inputs=x, labels_indices=i, labels_values=v, sequence_length=n,
                                     preprocess_collapse_repeated=False, ctc_merge_repeated=True)[0],
-     F(5, 2, 4), I([[0, 0], [0, 1], [1, 0]], "int64"), I([1, 2, 0]), I([5, 4]), dtypes="fd", second=False)
+     F(5, 2, 4), I([[0, 0], [0, 1], [1, 0]], "int64"), I([1, 2, 0]), I([5, 4]), dtypes="fd",
+     rough="the kernel's gradient, which it returns beside the loss, is 4e-3 away from the loss's slope")
 for op, f in [("BlockLSTM", raw.BlockLSTM), ("BlockLSTMV2", raw.BlockLSTMV2)]:
-    # seq_len_max, x [time, batch, inputs], cs_prev, h_prev, w [inputs+cells, 4*cells], wci, wcf, wco, b
-    case(op, lambda x, cs, h, w, ci, cf, co, b, f=f: [t for k, t in enumerate(f(
-        seq_len_max=tf.constant(3, tf.int64), x=x, cs_prev=cs, h_prev=h, w=w, wci=ci, wcf=cf, wco=co, b=b, cell_clip=0.0,
-        use_peephole=True)) if k in (1, 6)],
-        F(3, 2, 4), F(2, 3), F(2, 3), F(7, 12), F(3), F(3), F(3), F(12), second=False, unknown=False)
+    for peephole in [True, False]:
+        # seq_len_max, x [time, batch, inputs], cs_prev, h_prev, w [inputs+cells, 4*cells], wci, wcf, wco, b
+        case(op, lambda x, cs, h, w, ci, cf, co, b, f=f, p=peephole: [t for k, t in enumerate(f(
+            seq_len_max=tf.constant(3, tf.int64), x=x, cs_prev=cs, h_prev=h, w=w, wci=ci, wcf=cf, wco=co, b=b, cell_clip=0.0,
+            use_peephole=p)) if k in (1, 6)],
+            F(3, 2, 4), F(2, 3), F(2, 3), F(7, 12, lo=-1, hi=1), F(3), F(3), F(3), F(12), name="peephole" if peephole else "", unknown=False,
+            numeric="Python takes the gradient kernel of the first version, whose gates stand in another order" if op == "BlockLSTMV2" else "")
 for n in [1, 2, 4]:
     case("TopKV2", lambda x, n=n: raw.TopKV2(input=x, k=n)[0], F(3, 4), name="k-%d" % n, dtypes="fdhb")
 case("TopKV2", lambda x: raw.TopKV2(input=x, k=2)[0], F(5), name="vector")

@@ -134,6 +134,16 @@ func (r *Recording) Compare(got *bridge.Tensor, want Array) (float64, error) {
 	return difference(a, b), nil
 }
 
+// zeros reports whether a recorded array holds nothing but zeros.
+func (r *Recording) zeros(a Array) bool {
+	data, err := r.Bytes(a)
+	if err != nil {
+		return false
+	}
+	values, err := numbers(a.DType, data)
+	return err == nil && !slices.ContainsFunc(values, func(v complex128) bool { return v != 0 })
+}
+
 // tolerance is the bound for a dtype. loose is a wider one for 32-bit floats, for
 // what the two sides reach by other steps; 64-bit floats get a millionth of it.
 func tolerance(dtype string, loose float64) float64 {

@@ -29,6 +29,7 @@ OTHER_WAYS = {
     "BandedTriangularSolve": "batched products where Python multiplies matrices",
     "BesselI1": "terms of Bessel functions that almost cancel",
     "BesselJ1": "terms of Bessel functions that almost cancel",
+    "CumulativeLogsumexp": "exponentials of differences of sums",
     "CropAndResize": "interpolation weights are rounded by another kernel",
     "Div": "-x/y/y in another order",
     "DivNoNan": "-x/y/y in another order",
@@ -53,6 +54,7 @@ OTHER_WAYS = {
     "SparseSoftmaxCrossEntropyWithLogits": "a sum where Python multiplies matrices",
     "SparseTensorDenseMatMul": "a sum where Python multiplies matrices",
     "SquaredDifference": "the factor 2 in another place",
+    "StatelessParameterizedTruncatedNormal": "exponentials in another order",
     "Svd": "batched products where Python multiplies matrices, of an inverse",
     "TridiagonalSolve": "sums in another order",
     "Xdivy": "-x/y/y in another order",
@@ -131,21 +133,42 @@ def K(value, dtype="int32"):
 CASES = []
 
 
-def case(op, build, *inputs, name="", dtypes="f", unknown=True, second=True, refused=False, numeric="", tf1=False):
+# Operations whose gradient is by definition not the slope of their values, or
+# whose values have none, and why.
+THROUGH = "the gradient goes straight through the rounding"
+INVERSE = "Python transforms by the inverse, which is not the adjoint where pixels are interpolated"
+REJECTION = "drawn by rejection; Python's gradient is the implicit one of the distribution"
+ROUGH = {
+    "FakeQuantWithMinMaxArgs": THROUGH, "FakeQuantWithMinMaxVars": THROUGH, "FakeQuantWithMinMaxVarsPerChannel": THROUGH,
+    "QuantizeAndDequantizeV2": THROUGH, "QuantizeAndDequantizeV3": THROUGH, "QuantizeAndDequantizeV4": THROUGH,
+    "ImageProjectiveTransformV2": INVERSE, "ImageProjectiveTransformV3": INVERSE,
+    "RandomGamma": REJECTION, "StatelessRandomGammaV2": REJECTION, "StatelessRandomGammaV3": REJECTION,
+    "StatelessParameterizedTruncatedNormal": REJECTION,
+    "StopGradient": "gradients stop on purpose",
+}
+# Names of cases that say as much.
+ROUGH_NAMES = {"at-zero": "a pole, a jump or a corner", "ties": "a corner", "at-the-corners": "a corner", "stopped": "gradients stop on purpose",
+               "negative-base": "the power is NaN beside whole exponents"}
+
+
+def case(op, build, *inputs, name="", dtypes="f", unknown=True, second="", refused=False, numeric="", rough="", tf1=False):
     """Adds a case.
 
     dtypes     one letter a dtype: f d h b (half, bfloat16) c z (complex)
     unknown    also with unknown static shapes (of the first dtype); "rank": the
                rank is known, the sizes are not
-    second     also the gradient of the gradient; it is left out where Python has none
+    second     why the gradient of the gradient is not compared, although Python has one
     refused    Python registers a gradient that raises an error when asked: ours
                must be an error too
     numeric    why Python's own gradient is wrong here: ours is held against
                central differences of Python's forward values instead
+    rough      why the gradient is not the slope of the values here; else it is
+               held against central differences too. A dictionary tells it for
+               some of the dtypes
     tf1        with TensorFlow 1's control flow and TensorArrays
     """
     CASES.append(dict(op=op, build=build, inputs=inputs, name=name, dtypes=dtypes, unknown=unknown,
-                      second=second, refused=refused, numeric=numeric, tf1=tf1))
+                      second=second, refused=refused, numeric=numeric, rough=rough or ROUGH.get(op, "") or next((why for part, why in ROUGH_NAMES.items() if part in name), ""), tf1=tf1))
 
 
 def variations(c):
@@ -202,6 +225,7 @@ def record(rec, c, name, dtype, unknown):
     graph = tf.Graph()
     with graph.as_default():
         args, feeds, xs = [], [], []
+        owners = {}  # by place in xs: the variable that holds it
         for i, spec in enumerate(c["inputs"]):
             value = spec.make(dtype, rng)
             if spec.const:
@@ -210,12 +234,14 @@ def record(rec, c, name, dtype, unknown):
             if spec.ref:
                 v = v1.get_variable("var%d" % i, initializer=tf.constant(value), use_resource=False)
                 args.append(v._ref())
+                owners[len(xs)] = v
                 xs.append((v._ref(), value))
                 entry.setdefault("init", []).append(v.initializer.name)
                 continue
             if spec.var:
                 v = v1.get_variable("var%d" % i, initializer=tf.constant(value), use_resource=True)
                 args.append(v)
+                owners[len(xs)] = v
                 xs.append((v, value))
                 entry.setdefault("init", []).append(v.initializer.name)
                 continue
@@ -267,7 +293,7 @@ def record(rec, c, name, dtype, unknown):
             dense = [None if g is None else tf.convert_to_tensor(g) for g in gs]
             g2 = None
             pairs = [(g, w) for g, w in zip(dense, ws) if g is not None]
-            if c["second"] and pairs:
+            if not c["second"] and pairs:
                 try:
                     g2 = tf.gradients([g for g, _ in pairs], [x for x, _ in xs], grad_ys=[w for _, (w, _) in pairs])
                     g2 = [None if g is None else tf.convert_to_tensor(g) for g in g2]
@@ -290,8 +316,21 @@ def record(rec, c, name, dtype, unknown):
                 g2, fetches["g2"] = None, []
                 got = session.run(fetches, all_feeds)
             if c["numeric"]:
-                entry["numeric"] = c["numeric"]
-                got["g"] = differences(session, ys, vs, dict(feeds), xs)
+                precision = SINGLE if dtype == "float32" else DOUBLE
+                entry["numeric"], entry["slope_bound"] = c["numeric"], precision.bound
+                got["g"] = differences(session, ys, vs, dict(feeds), xs, precision.steps[0])
+            elif not unknown:
+                precision = numerical(c, dtype, [*ys, *(v for v, _ in xs)], owners)
+                rough = c["rough"]
+                if isinstance(rough, dict):
+                    rough = rough.get(next(letter for letter, d in NAMES.items() if d == dtype), "")
+                if precision and rough:
+                    entry["rough"] = rough
+                elif precision:
+                    values = iter(got["g"])
+                    grads = [None if g is None else next(values) for g in dense]
+                    entry["slope"] = slope_error(session, ys, vs, dict(feeds), xs, owners, grads, rng, precision)
+                    entry["slope_bound"] = precision.bound
         first, second = iter(got["g"]), iter(got["g2"])
         entry["graph"] = rec.file("%04d.pb" % len(rec.cases), forward)
         entry["feeds"] = [{"name": p.name, "array": rec.array(v)} for p, v in feeds]
@@ -306,17 +345,78 @@ def record(rec, c, name, dtype, unknown):
     rec.cases.append(entry)
 
 
-def differences(session, ys, vs, feeds, xs, h=1e-6):
-    """Central differences of sum(y*v) by each x, in double precision."""
+class Precision:
+    """Steps of central differences, tried until one agrees, and how far a gradient may lie from them, relatively."""
+
+    def __init__(self, bound, *steps):
+        self.bound, self.steps = bound, steps
+
+
+DOUBLE = Precision(1e-6, 1e-6)
+SINGLE = Precision(5e-3, 1e-2, 1e-3)
+
+
+def numerical(c, dtype, tensors, owners):
+    """The precision to which this variation of a case is held against central differences; None for not at all.
+
+    It is done for each case's widest types, real and complex.
+    """
+    families = ["dfhb", "zc"]
+    family = next(f for f in families if any(NAMES[letter] == dtype for letter in f))
+    if NAMES[next(letter for letter in family if letter in c["dtypes"])] != dtype:
+        return None
+    types = {t.dtype.base_dtype for t in tensors} | {v.dtype.base_dtype for v in owners.values()}
+    real = {t.real_dtype for t in types if t != tf.resource}
+    if real == {tf.float64}:
+        return DOUBLE
+    return SINGLE if real <= {tf.float32, tf.float64} else None
+
+
+def slope_error(session, ys, vs, feeds, xs, owners, grads, rng, precision):
+    """How far the gradients are from the slope of Re(sum(conj(v)*y)) in a random direction of all xs.
+
+    It is relative to what the slope would be were its terms independent, so that
+    one wrong element of a gradient is seen.
+    """
+    directions = [random_like(rng, (owners[k] if k in owners else x).dtype.base_dtype, value.shape) for k, (x, value) in enumerate(xs)]
+
+    def value(distance):
+        moved = {}
+        for k, ((x, at), d) in enumerate(zip(xs, directions)):
+            there = np.asarray(at + distance * d).astype(at.dtype)
+            if k in owners:
+                v = owners[k]
+                session.run(v.initializer, {v.initializer.inputs[1]: there})
+            else:
+                moved[x] = there
+        results = session.run(ys, feeds | moved)
+        return sum(np.sum(np.conj(feeds[v]).astype(np.complex128) * y).real for y, v in zip(results, vs))
+
+    with np.errstate(all="ignore"):  # what is not finite is told by its error
+        terms = [np.real(np.conj(g).astype(np.complex128) * d).ravel() for g, d in zip(grads, directions) if g is not None]
+        terms = np.concatenate(terms) if terms else np.zeros(1)
+        least = 1e30
+        for h in precision.steps:
+            measured = float(value(h) - value(-h)) / (2 * h)
+            scale = max(float(np.linalg.norm(terms)), abs(measured))
+            error = abs(measured - float(terms.sum())) / scale if scale else 0.0
+            least = min(least, error if np.isfinite(error) else 1e30)
+            if least <= precision.bound:
+                break
+    return least
+
+
+def differences(session, ys, vs, feeds, xs, h):
+    """Central differences of sum(y*v) by each x."""
     def value(changed):
-        return sum(float(np.sum(y * feeds[v])) for y, v in zip(session.run(ys, feeds | changed), vs))
+        return sum(float(np.sum(y.astype(np.float64) * feeds[v])) for y, v in zip(session.run(ys, feeds | changed), vs))
 
     grads = []
     for x, at in xs:
         grad = np.zeros_like(at)
         for i in np.ndindex(at.shape):
-            step = np.zeros_like(at)
-            step[i] = h
-            grad[i] = (value({x: at + step}) - value({x: at - step})) / (2 * h)
+            moved = np.zeros_like(at)
+            moved[i] = h
+            grad[i] = (value({x: at + moved}) - value({x: at - moved})) / (2 * h)
         grads.append(grad)
     return grads
