@@ -151,6 +151,11 @@ ROUGH_NAMES = {"at-zero": "a pole, a jump or a corner", "ties": "a corner", "at-
                "negative-base": "the power is NaN beside whole exponents"}
 
 
+def rough_name(name):
+    words = "-%s-" % name.replace("/", "-")
+    return next((why for part, why in ROUGH_NAMES.items() if "-%s-" % part in words), "")
+
+
 def case(op, build, *inputs, name="", dtypes="f", unknown=True, second="", refused=False, numeric="", rough="", tf1=False):
     """Adds a case.
 
@@ -168,7 +173,7 @@ def case(op, build, *inputs, name="", dtypes="f", unknown=True, second="", refus
     tf1        with TensorFlow 1's control flow and TensorArrays
     """
     CASES.append(dict(op=op, build=build, inputs=inputs, name=name, dtypes=dtypes, unknown=unknown,
-                      second=second, refused=refused, numeric=numeric, rough=rough or ROUGH.get(op, "") or next((why for part, why in ROUGH_NAMES.items() if part in name), ""), tf1=tf1))
+                      second=second, refused=refused, numeric=numeric, rough=rough or ROUGH.get(op, "") or rough_name(name), tf1=tf1))
 
 
 def variations(c):
