@@ -3,8 +3,8 @@
 //
 // Every verb keeps to one convention: the answer goes to standard output, as
 // one JSON document with --json; progress and errors go to standard error. The
-// exit status is 0 for done, 1 for failed, 2 for wrong usage, and 130 when it
-// was interrupted.
+// exit status is 0 for done, 1 for failed, 2 for wrong usage (and for trouble where
+// 1 is an answer, as in diff), and 130 when it was interrupted.
 package main
 
 import (
@@ -32,7 +32,9 @@ const (
 func verbs() []*cobra.Command {
 	return []*cobra.Command{
 		demoCommand(),
+		diffCommand(),
 		doctorCommand(),
+		freezeCommand(),
 		gradCommand(),
 		inspectCommand(),
 		runCommand(),
@@ -50,6 +52,12 @@ func noArguments(_ *cobra.Command, args []string) error {
 // errReported is a failure that a verb has told about in its answer: the exit
 // status says it, and nothing is printed besides.
 var errReported = errors.New("reported")
+
+// troubleError is a failure of a verb whose status 1 is an answer, as diff's: the
+// status is 2.
+type troubleError struct{ error }
+
+func (t troubleError) Unwrap() error { return t.error }
 
 // errUsage marks a verb's error about how it was called, found after its flags
 // were read: fmt.Errorf("%w: --steps must be positive", errUsage).
@@ -119,6 +127,9 @@ document), progress and errors to standard error. Exit status: 0 done, 1 failed,
 		return exitFailure
 	}
 	fmt.Fprintf(stderr, "%s: %v\n", called.CommandPath(), err)
+	if _, trouble := errors.AsType[troubleError](err); trouble {
+		return exitUsage
+	}
 	if !began || errors.Is(err, errUsage) {
 		fmt.Fprintf(stderr, "(%s --help tells how it is used)\n", called.CommandPath())
 		return exitUsage
