@@ -65,6 +65,12 @@ type SaveOptions struct {
 	// ClearDevices drops the devices that nodes were placed on, so that a model
 	// made on a GPU is at home elsewhere.
 	ClearDevices bool
+	// Objects writes the model as tf.saved_model.save does, where Python finds objects:
+	// m(x) is serving_default, by position or by name; m.signatures; the variables along
+	// their scopes, net/w as m.net.w, and in m.variables and m.trainable_variables, so
+	// that it can be trained and saved again there. Tables, assets and initializers are
+	// ErrUnimplemented then, and an input that has a default must be given.
+	Objects bool
 	// Shards is the number of files for the variables; 0 is 1.
 	Shards int
 	// Overwrite replaces a model that is in the folder, at one moment. Otherwise
@@ -110,6 +116,13 @@ func Save(ctx context.Context, g *ops.Graph, sess *bridge.Session, dir string, o
 	meta, err := w.metaGraph()
 	if err != nil {
 		return err
+	}
+	if o.Objects {
+		keyed, err := w.objects(meta, values)
+		if err != nil {
+			return err
+		}
+		values = keyed
 	}
 	return inFolder(dir, o.Overwrite, func(temporary string) error {
 		return w.write(temporary, meta, values)
@@ -515,11 +528,18 @@ func (w *modelWriter) metaGraph() (*protos.MetaGraphDef, error) {
 			MethodName: cmp.Or(spec.Method, "tensorflow/serving/predict"),
 		}
 	}
+	if w.o.Objects {
+		return meta, nil
+	}
 	if err := w.variableCollections(meta); err != nil {
 		return nil, err
 	}
 	if len(w.variables) > 0 {
-		meta.SaverDef = w.saver()
+		var saved []*savedVariable
+		for _, v := range w.variables {
+			saved = append(saved, &savedVariable{node: v.Handle().Op.Name(), dtype: w.stored(v), key: v.Name()})
+		}
+		meta.SaverDef = w.saver(saved, nil)
 	}
 	if len(w.inits) > 0 {
 		init := w.group(w.free("init_all_tables"), w.inits)
@@ -589,7 +609,7 @@ func (w *modelWriter) variableCollections(meta *protos.MetaGraphDef) error {
 }
 
 // group adds a node that runs the given ones.
-func (w *modelWriter) group(name string, nodes []string) string {
+func (w *rewrite) group(name string, nodes []string) string {
 	inputs := make([]string, len(nodes))
 	for i, n := range nodes {
 		inputs[i] = "^" + n
@@ -597,42 +617,48 @@ func (w *modelWriter) group(name string, nodes []string) string {
 	return w.add(name, "NoOp", nil, inputs...)
 }
 
-// saver adds the nodes that save and restore the variables, named as Python's
-// Saver names them.
-func (w *modelWriter) saver() *protos.SaverDef {
+// saver adds the nodes that save and restore variables by their keys, named as Python's
+// Saver names them; objects are saved with them, where there are any.
+func (w *rewrite) saver(variables []*savedVariable, objects []byte) *protos.SaverDef {
 	dir := w.free("save")
-	names := make([]string, len(w.variables))
-	dtypes := make([]tf.DataType, len(w.variables))
-	reads := make([]string, len(w.variables))
-	for i, v := range w.variables {
-		names[i], dtypes[i] = v.Name(), w.stored(v)
-		reads[i] = w.add(fmt.Sprintf("%s/Read_%d/ReadVariableOp", dir, i), "ReadVariableOp",
-			map[string]*attrvalue.AttrValue{"dtype": attrType(dtypes[i])}, v.Handle().Op.Name())
+	var keys, reads []string
+	var dtypes []tf.DataType
+	for i, v := range variables {
+		keys, dtypes = append(keys, v.key), append(dtypes, v.dtype)
+		reads = append(reads, w.add(fmt.Sprintf("%s/Read_%d/ReadVariableOp", dir, i), "ReadVariableOp",
+			map[string]*attrvalue.AttrValue{"dtype": attrType(v.dtype)}, v.node))
 	}
-	count := bridge.Shape{int64(len(names))}
-	whole := make([]string, len(names)) // none is a slice
 	asString := func() map[string]*attrvalue.AttrValue {
 		return map[string]*attrvalue.AttrValue{"dtype": attrType(tf.String), "shape": attrShape(bridge.Shape{})}
 	}
 	given := w.strings(dir+"/filename/input", bridge.Shape{}, "model")
 	filename := w.add(dir+"/filename", "PlaceholderWithDefault", asString(), given)
 	prefix := w.add(dir+"/Const", "PlaceholderWithDefault", asString(), filename)
-	save := w.add(dir+"/SaveV2", "SaveV2", map[string]*attrvalue.AttrValue{"dtypes": attrTypes(dtypes)},
-		append([]string{prefix, w.strings(dir+"/SaveV2/tensor_names", count, names...), w.strings(dir+"/SaveV2/shape_and_slices", count, whole...)}, reads...)...)
-	saved := w.add(dir+"/control_dependency", "Identity", map[string]*attrvalue.AttrValue{"T": attrType(tf.String)}, prefix, "^"+save)
-	restore := w.add(dir+"/RestoreV2", "RestoreV2", map[string]*attrvalue.AttrValue{"dtypes": attrTypes(dtypes)},
-		prefix, w.strings(dir+"/RestoreV2/tensor_names", count, names...), w.strings(dir+"/RestoreV2/shape_and_slices", count, whole...))
-	assigns := make([]string, len(names))
-	for i, v := range w.variables {
+	// bundle are the inputs of an operation on files.
+	bundle := func(op string, keys []string) []string {
+		count := bridge.Shape{int64(len(keys))}
+		whole := make([]string, len(keys)) // none is a slice
+		return []string{prefix, w.strings(dir+"/"+op+"/tensor_names", count, keys...), w.strings(dir+"/"+op+"/shape_and_slices", count, whole...)}
+	}
+	savedKeys, saved, savedTypes := keys, reads, dtypes
+	if objects != nil {
+		savedKeys, savedTypes = append(slices.Clone(keys), objectGraphKey), append(slices.Clone(dtypes), tf.String)
+		saved = append(slices.Clone(reads), w.strings(dir+"/objects", bridge.Shape{}, string(objects)))
+	}
+	save := w.add(dir+"/SaveV2", "SaveV2", map[string]*attrvalue.AttrValue{"dtypes": attrTypes(savedTypes)}, append(bundle("SaveV2", savedKeys), saved...)...)
+	path := w.add(dir+"/control_dependency", "Identity", map[string]*attrvalue.AttrValue{"T": attrType(tf.String)}, prefix, "^"+save)
+	restore := w.add(dir+"/RestoreV2", "RestoreV2", map[string]*attrvalue.AttrValue{"dtypes": attrTypes(dtypes)}, bundle("RestoreV2", keys)...)
+	assigns := make([]string, len(variables))
+	for i, v := range variables {
 		from := restore
 		if i > 0 {
 			from = restore + ":" + strconv.Itoa(i)
 		}
 		assigns[i] = w.add(fmt.Sprintf("%s/AssignVariableOp_%d", dir, i), "AssignVariableOp",
-			map[string]*attrvalue.AttrValue{"dtype": attrType(dtypes[i])}, v.Handle().Op.Name(), from)
+			map[string]*attrvalue.AttrValue{"dtype": attrType(v.dtype)}, v.node, from)
 	}
 	return &protos.SaverDef{
-		FilenameTensorName: prefix + ":0", SaveTensorName: saved + ":0", RestoreOpName: w.group(dir+"/restore_all", assigns),
+		FilenameTensorName: prefix + ":0", SaveTensorName: path + ":0", RestoreOpName: w.group(dir+"/restore_all", assigns),
 		MaxToKeep: 5, Version: protos.SaverDef_V2,
 	}
 }
