@@ -83,7 +83,7 @@ func check(ctx context.Context, o options) error {
 		r.add("version", version, err)
 	}
 	if have := t.receipt(); have != nil && have.With != "" {
-		python, healthy := t.healthy(ctx)
+		python, healthy := t.healthy(ctx, o.variant)
 		var broken error
 		if !healthy {
 			broken = &problem{"the environment's Python does not run any more", self("install", o)}

@@ -31,7 +31,7 @@ func newBuildEnv(t tree, v variant) (buildEnv, error) {
 	if v.gpu && os.Getenv("XLA_FLAGS") == "" {
 		e.XLA = "--xla_gpu_cuda_data_dir=" + t.path("nvidia", "cuda_nvcc")
 	}
-	if _, err := os.Stat(t.python()); err == nil {
+	if r := t.receipt(); r != nil && r.With != "" { // without, it can't import tensorflow
 		e.Python = t.python()
 	}
 	return e, nil

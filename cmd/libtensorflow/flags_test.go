@@ -2,7 +2,9 @@ package main
 
 import (
 	"encoding/json"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -59,6 +61,10 @@ func TestEnvForAPathWithSpacesAndQuotes(t *testing.T) {
 	m := newMachine(t, "python3", "gcc")
 	root := m.root + " it's"
 	m.succeeds(nil, "install", "--dir", root)
+	assert.NotContains(t, m.succeeds(nil, "env", "--dir", root), "SLUICE_PYTHON", "a Python without numpy, which can't import the wheel")
+	list := filepath.Join(t.TempDir(), "list.txt")
+	require.NoError(t, os.WriteFile(list, []byte("numpy==1"), 0o644))
+	m.succeeds(nil, "install", "--dir", root, "--with", list)
 	stdout := m.succeeds(nil, "env", "--dir", root)
 
 	out, err := exec.CommandContext(t.Context(), "sh", "-c", "unset CGO_CFLAGS CGO_LDFLAGS CGO_ENABLED; "+stdout+

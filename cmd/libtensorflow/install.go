@@ -48,7 +48,7 @@ func install(ctx context.Context, o options) error {
 
 	w := work{options: o, tree: t, lock: lock}
 	r := t.complete(o.variant)
-	python, healthy := t.healthy(ctx)
+	python, healthy := t.healthy(ctx, o.variant)
 	if r == nil || !healthy {
 		if r, err = w.library(ctx, python, healthy); err != nil {
 			return err
@@ -158,7 +158,7 @@ func (w work) library(ctx context.Context, python interpreter, healthy bool) (*r
 		return nil, err
 	}
 	if !healthy {
-		found, err := findPython(ctx, w.python)
+		found, err := findPython(ctx, w.python, w.variant)
 		if err != nil {
 			return nil, err
 		}
@@ -169,7 +169,7 @@ func (w work) library(ctx context.Context, python interpreter, healthy bool) (*r
 		if err := w.command(ctx, found.Path, "-m", "venv", "--clear", t.path("venv")); err != nil {
 			return nil, w.explain(ctx, err, found.Path+" could not make a virtual environment", installPackages(needVenv(fmt.Sprintf("%d.%d", found.Major, found.Minor))))
 		}
-		if python, healthy = t.healthy(ctx); !healthy {
+		if python, healthy = t.healthy(ctx, w.variant); !healthy {
 			return nil, w.explain(ctx, errors.New("its pip does not run"), "the environment made by "+found.Path+" is not usable", "name another Python with --python")
 		}
 	}
@@ -190,10 +190,10 @@ func (w work) library(ctx context.Context, python interpreter, healthy bool) (*r
 	if err != nil {
 		return nil, err
 	}
-	if version != pinned {
-		return nil, fmt.Errorf("the library in %s says it is TensorFlow %s, not %s", w.root, version, pinned)
+	if version != w.variant.version {
+		return nil, fmt.Errorf("the library in %s says it is TensorFlow %s, not %s", w.root, version, w.variant.version)
 	}
-	r := receipt{Layout: layout, Wheel: w.variant.wheel + " " + pinned, Version: version, Python: python.version(), Requirements: digest(w.variant.requirements)}
+	r := receipt{Layout: layout, Wheel: w.variant.wheel + " " + w.variant.version, Version: version, Python: python.version(), Requirements: digest(w.variant.requirements)}
 	if err := t.write(r); err != nil {
 		return nil, err
 	}
@@ -217,12 +217,12 @@ func (w work) wheels(ctx context.Context, site string) error {
 	}
 	wheels := w.tree.path("wheels")
 	pinnedOnly := []string{"--no-deps", "--require-hashes", "--only-binary=:all:", "-r", list}
-	w.say("fetching %s %s", w.variant.wheel, pinned)
+	w.say("fetching %s %s", w.variant.wheel, w.variant.version)
 	if err := w.pip(ctx, append([]string{"download", "-d", wheels}, pinnedOnly...)...); err != nil {
 		return w.explain(ctx, err, "pip could not fetch the library",
 			"check the network and pip's settings (python3 -m pip config list), then  "+self("install", w.options))
 	}
-	w.say("installing %s %s", w.variant.wheel, pinned)
+	w.say("installing %s %s", w.variant.wheel, w.variant.version)
 	if err := w.pip(ctx, append([]string{"install", "--no-index", "--find-links", wheels}, pinnedOnly...)...); err != nil {
 		return w.explain(ctx, err, "pip could not install the library", "rm -rf "+shellQuote(w.root)+" && "+self("install", w.options))
 	}

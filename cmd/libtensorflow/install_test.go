@@ -82,6 +82,30 @@ func TestInstallTellsWhatIsWrongAndTheCommandThatMendsIt(t *testing.T) {
 	}
 }
 
+// The oldest library that is supported has a directory of its own and wheels
+// for fewer Pythons.
+func TestInstallOfTheOldestVersion(t *testing.T) {
+	m := newMachine(t, "gcc")
+	m.program("python3", strings.Replace(fakePython, ":-11}", ":-13}", 1))
+	code, _, stderr := m.run(nil, "install", "--version", "2.16.2")
+	assert.Equal(t, exitFailure, code)
+	assert.Contains(t, stderr, "TensorFlow 2.16.2 has wheels for CPython 3.10 to 3.12")
+	assert.Empty(t, m.asked())
+
+	m.program("python3", fakePython)
+	wheel(t, filepath.Join(filepath.Dir(m.bin), "payload"), "tensorflow_cpu-2.16.2")
+	home := filepath.Join(filepath.Dir(m.bin), ".cache", "sluice")
+	inHome := []string{"SLUICE_LIBTENSORFLOW=", "FAKE_LIBRARY=2.16.2"}
+	m.succeeds(inHome, "install", "--version", "2.16.2")
+	assert.FileExists(t, filepath.Join(home, "tensorflow-cpu-2.16.2", "complete.json"))
+	assert.NoDirExists(t, filepath.Join(home, "tensorflow-cpu-2.21.0"))
+	assert.Contains(t, m.succeeds(inHome, "env", "--version", "2.16.2"), "tensorflow-cpu-2.16.2/lib")
+
+	code, stdout, stderr := m.run([]string{"SLUICE_LIBTENSORFLOW="}, "env")
+	assert.Equal(t, exitFailure, code, "the newest is not there: %s", stdout)
+	assert.Contains(t, stderr, "install")
+}
+
 func TestInstallTakesTheFirstPythonThatFits(t *testing.T) {
 	m := newMachine(t, "python3.12", "gcc")
 	m.program("python3", "#!/bin/sh\nexit 127\n")

@@ -11,10 +11,9 @@ import (
 	"strings"
 )
 
-// pinned is the TensorFlow that install fetches; oldest and newest bound the C
-// libraries that this module is tested to work with.
+// oldest and newest bound the C libraries that this module works with. Both
+// ends are tested.
 const (
-	pinned = "2.21.0"
 	oldest = "2.16"
 	newest = "2.21"
 )
@@ -25,25 +24,51 @@ var requirementsCPU string
 //go:embed requirements-gpu.txt
 var requirementsGPU string
 
-// variant is one of the two wheels that carry the library.
+//go:embed requirements-oldest.txt
+var requirementsOldest string
+
+// variant is one of the wheels that carry the library.
 type variant struct {
 	gpu          bool
 	wheel        string // the package's name
+	version      string
+	lastMinor    int    // it is built for CPython 3.10 to 3.lastMinor
 	requirements string // what pip installs, with hashes
 	space        uint64 // bytes that must be free while it is installed
 }
 
 var (
-	cpu        = variant{wheel: "tensorflow-cpu", requirements: requirementsCPU, space: 2 << 30}
-	gpuVariant = variant{gpu: true, wheel: "tensorflow", requirements: requirementsGPU, space: 14 << 30}
+	cpu        = variant{wheel: "tensorflow-cpu", version: "2.21.0", lastMinor: 13, requirements: requirementsCPU, space: 2 << 30}
+	gpuVariant = variant{gpu: true, wheel: "tensorflow", version: "2.21.0", lastMinor: 13, requirements: requirementsGPU, space: 14 << 30}
+	// The other end of the supported range: the library alone, its Python can't import it.
+	oldestCPU = variant{wheel: "tensorflow-cpu", version: "2.16.2", lastMinor: 12, requirements: requirementsOldest, space: 2 << 30}
 )
 
-// name is the directory's, and tells the one library from the other.
+// choose finds the wheel of a version; "" is the newest.
+func choose(version string, gpu bool) (variant, error) {
+	var have []string
+	for _, v := range []variant{cpu, gpuVariant, oldestCPU} {
+		if v.gpu != gpu {
+			continue
+		}
+		if version == "" || version == v.version {
+			return v, nil
+		}
+		have = append(have, v.version)
+	}
+	kind := "processors"
+	if gpu {
+		kind = "GPUs"
+	}
+	return variant{}, fmt.Errorf("--version: no %q is pinned for %s; there is %s", version, kind, strings.Join(have, " and "))
+}
+
+// name is the directory's, and tells one library from another.
 func (v variant) name() string {
 	if v.gpu {
-		return "tensorflow-gpu-" + pinned
+		return "tensorflow-gpu-" + v.version
 	}
-	return "tensorflow-cpu-" + pinned
+	return "tensorflow-cpu-" + v.version
 }
 
 // defaultRoot is "" on a machine without a home.

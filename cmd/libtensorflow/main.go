@@ -48,7 +48,8 @@ Where it is:
   user's cache directory ($XDG_CACHE_HOME or ~/.cache).
 `
 
-const installHelp = `Usage: libtensorflow install [--gpu] [--dir DIR] [--python PYTHON] [--with REQUIREMENTS]... [--json]
+const installHelp = `Usage: libtensorflow install [--gpu] [--version VERSION] [--dir DIR]
+               [--python PYTHON] [--with REQUIREMENTS]... [--json]
 
 Makes a Python virtual environment, lets pip install TensorFlow %s into it
 (wheels only, every one checked against a hash that is pinned here), and links
@@ -61,7 +62,7 @@ fetched a second time; what was interrupted is mended; a second one at the same
 time waits for the first. Which index pip asks is pip's own configuration.
 `
 
-const envHelp = `Usage: libtensorflow env [--gpu] [--dir DIR] [--json]
+const envHelp = `Usage: libtensorflow env [--gpu] [--version VERSION] [--dir DIR] [--json]
 
 Prints what a shell must export for cgo to find the library:
 
@@ -77,7 +78,7 @@ library is written into what is built (rpath), so that it runs without
 LD_LIBRARY_PATH. Prints nothing and fails when the library is not complete.
 `
 
-const checkHelp = `Usage: libtensorflow check [--gpu] [--dir DIR] [--json]
+const checkHelp = `Usage: libtensorflow check [--gpu] [--version VERSION] [--dir DIR] [--json]
 
 Looks at everything a build needs: the platform, the processor, the C compiler,
 the library and its headers; builds and runs a small C program against them to
@@ -108,7 +109,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		help string
 		run  func(context.Context, options) error
 	}{
-		"install": {fmt.Sprintf(installHelp, pinned), install},
+		"install": {fmt.Sprintf(installHelp, cpu.version), install},
 		"env":     {envHelp, printEnv},
 		"check":   {checkHelp, check},
 	}
@@ -127,15 +128,17 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exitUsage
 	}
 
-	o := options{variant: cpu, out: stdout, log: stderr}
+	o := options{out: stdout, log: stderr}
 	var gpu bool
+	var version string
 	flags := flag.NewFlagSet(name, flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
 	flags.BoolVar(&gpu, "gpu", false, "the library for NVIDIA GPUs, with CUDA's libraries (about 4 GB to fetch, 9 GB on disk)")
+	flags.StringVar(&version, "version", "", "the `version` of TensorFlow: "+cpu.version+", the default, or "+oldestCPU.version+", the oldest that is supported")
 	flags.StringVar(&o.root, "dir", "", "the `directory` of the library itself")
 	flags.BoolVar(&o.json, "json", false, "print the answer as JSON")
 	if name == "install" {
-		flags.StringVar(&o.python, "python", "", "the `interpreter` to make the environment with (CPython "+supportedPythons+")")
+		flags.StringVar(&o.python, "python", "", "the `interpreter` to make the environment with (CPython "+cpu.pythons()+")")
 		flags.Func("with", "a pip requirements `file`, pinned by hash, to install into the same environment", func(s string) error {
 			o.with = append(o.with, s)
 			return nil
@@ -156,11 +159,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "libtensorflow %s: takes no argument, got %q\n", name, flags.Arg(0))
 		return exitUsage
 	}
-	if gpu {
-		o.variant = gpuVariant
+	var err error
+	if o.variant, err = choose(version, gpu); err != nil {
+		fmt.Fprintf(stderr, "libtensorflow %s: %v\n", name, err)
+		return exitUsage
 	}
 
-	err := func() error {
+	err = func() error {
 		if err := o.place(); err != nil {
 			return err
 		}
@@ -210,6 +215,9 @@ func self(verb string, o options) string {
 	words = append(words, verb)
 	if o.variant.gpu {
 		words = append(words, "--gpu")
+	}
+	if o.variant.version != cpu.version {
+		words = append(words, "--version", o.variant.version)
 	}
 	if o.root != "" && o.root != defaultRoot(o.variant) && o.root != os.Getenv("SLUICE_LIBTENSORFLOW") {
 		words = append(words, "--dir", shellQuote(o.root))

@@ -210,11 +210,14 @@ func TestUsage(t *testing.T) {
 		"unknown flag":          {"check --jsn", exitUsage, "", "-jsn"},
 		"an argument":           {"install cpu", exitUsage, "", `"cpu"`},
 		"a flag of install":     {"env --with x", exitUsage, "", "-with"},
+		"a version not pinned":  {"check --version 2.17.0", exitUsage, "", "2.21.0 and 2.16.2"},
+		"an old one for GPUs":   {"env --gpu --version 2.16.2", exitUsage, "", `no "2.16.2" is pinned for GPUs; there is 2.21.0`},
 		"help":                  {"--help", exitOK, "Usage:", ""},
 		"help of install":       {"install --help", exitOK, "hash", ""},
 		"help of env":           {"env --help", exitOK, "go env -w", ""},
 		"help of check":         {"check -h", exitOK, "mends", ""},
 		"help tells the folder": {"env --help", exitOK, "tensorflow-cpu-2.21.0", ""},
+		"help tells the oldest": {"install --help", exitOK, "2.16.2", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			code, stdout, stderr := m.run(nil, strings.Fields(c.args)...)
@@ -231,12 +234,13 @@ func TestUsage(t *testing.T) {
 // What is pinned must serve each Python that install accepts, from whatever
 // index pip is set to.
 func TestRequirements(t *testing.T) {
-	for name, v := range map[string]variant{"cpu": cpu, "gpu": gpuVariant} {
+	for name, v := range map[string]variant{"cpu": cpu, "gpu": gpuVariant, "oldest": oldestCPU} {
 		t.Run(name, func(t *testing.T) {
 			assert.NotContains(t, v.requirements, "://", "a host is named")
-			_, own, found := strings.Cut(v.requirements, v.wheel+"=="+pinned)
+			_, own, found := strings.Cut(v.requirements, v.wheel+"=="+v.version)
 			require.True(t, found)
-			assert.Equal(t, lastMinor-firstMinor+1, strings.Count(own, "--hash=sha256:"), "one wheel for each Python")
+			assert.True(t, supported(v.version))
+			assert.Equal(t, v.lastMinor-firstMinor+1, strings.Count(own, "--hash=sha256:"), "one wheel for each Python")
 			for line := range strings.Lines(v.requirements) {
 				if _, _, pin := strings.Cut(line, "=="); pin {
 					assert.True(t, strings.HasSuffix(line, "\\\n"), "no hash follows %s", line)

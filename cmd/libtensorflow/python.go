@@ -11,12 +11,11 @@ import (
 	"time"
 )
 
-// supportedPythons are those that the pinned wheels are built for.
-const (
-	supportedPythons = "3.10 to 3.13"
-	firstMinor       = 10
-	lastMinor        = 13
-)
+// firstMinor is that of the oldest Python, 3.10, that a pinned wheel is built for.
+const firstMinor = 10
+
+// pythons tells which ones the wheel is built for.
+func (v variant) pythons() string { return fmt.Sprintf("3.%d to 3.%d", firstMinor, v.lastMinor) }
 
 // interpreter is a Python as it describes itself.
 type interpreter struct {
@@ -40,10 +39,10 @@ print(json.dumps({
 
 func (p interpreter) version() string { return fmt.Sprintf("%d.%d.%d", p.Major, p.Minor, p.Micro) }
 
-// unfit says why no wheel fits this Python, or "".
-func (p interpreter) unfit() string {
+// unfit says why the wheel does not fit this Python, or "".
+func (p interpreter) unfit(v variant) string {
 	switch {
-	case p.Major != 3 || p.Minor < firstMinor || p.Minor > lastMinor:
+	case p.Major != 3 || p.Minor < firstMinor || p.Minor > v.lastMinor:
 		return fmt.Sprintf("%s is Python %s", p.Path, p.version())
 	case p.Implementation != "cpython":
 		return fmt.Sprintf("%s is %s", p.Path, p.Implementation)
@@ -74,9 +73,9 @@ func ask(ctx context.Context, path string) (interpreter, error) {
 }
 
 // findPython takes the one asked for, or the first on PATH that can make the environment.
-func findPython(ctx context.Context, wanted string) (interpreter, error) {
+func findPython(ctx context.Context, wanted string, v variant) (interpreter, error) {
 	names := []string{"python3", "python"}
-	for minor := lastMinor; minor >= firstMinor; minor-- {
+	for minor := v.lastMinor; minor >= firstMinor; minor-- {
 		names = append(names, fmt.Sprintf("python3.%d", minor))
 	}
 	if wanted != "" {
@@ -99,8 +98,8 @@ func findPython(ctx context.Context, wanted string) (interpreter, error) {
 			return p, ctx.Err()
 		case err != nil:
 			reasons = append(reasons, err.Error())
-		case p.unfit() != "":
-			if why := p.unfit(); !seen[why] {
+		case p.unfit(v) != "":
+			if why := p.unfit(v); !seen[why] {
 				reasons = append(reasons, why)
 				seen[why] = true
 			}
@@ -120,11 +119,11 @@ func findPython(ctx context.Context, wanted string) (interpreter, error) {
 	if len(reasons) == 0 {
 		return interpreter{}, &problem{"there is no Python, which fetches the library (only that: nothing that you build needs it)", installPackages(needPython)}
 	}
-	what := fmt.Sprintf("no Python here fits: TensorFlow %s has wheels for CPython %s, 64 bits:\n  %s", pinned, supportedPythons, strings.Join(reasons, "\n  "))
+	what := fmt.Sprintf("no Python here fits: TensorFlow %s has wheels for CPython %s, 64 bits:\n  %s", v.version, v.pythons(), strings.Join(reasons, "\n  "))
 	if wanted != "" {
 		return interpreter{}, &problem{what, "leave --python out, or name another one with it"}
 	}
-	return interpreter{}, &problem{what, "install one of them and name it:  libtensorflow install --python /path/to/python3." + fmt.Sprint(lastMinor)}
+	return interpreter{}, &problem{what, "install one of them and name it:  libtensorflow install --python /path/to/python3." + fmt.Sprint(v.lastMinor)}
 }
 
 func firstLine(s string) string {
@@ -133,12 +132,12 @@ func firstLine(s string) string {
 }
 
 // healthy tells whether the tree's environment has a Python that runs, fits and has pip.
-func (t tree) healthy(ctx context.Context) (interpreter, bool) {
+func (t tree) healthy(ctx context.Context, v variant) (interpreter, bool) {
 	if _, err := os.Stat(t.python()); err != nil {
 		return interpreter{}, false
 	}
 	p, err := ask(ctx, t.python())
-	if err != nil || p.unfit() != "" {
+	if err != nil || p.unfit(v) != "" {
 		return p, false
 	}
 	return p, exec.CommandContext(ctx, t.python(), "-m", "pip", "--version").Run() == nil
