@@ -17,7 +17,7 @@ import (
 // feedHelp is what --input and --feed take.
 const feedHelp = `NAME=FILE.npy, NAME=FILE.npz for the array of that name or the only one in it,
 NAME=FILE.npz[ARRAY] for another, FILE.npz alone for every array by its name,
-or NAME:=VALUE for a number, a string in quotes, or [lists] of them, as JSON`
+or NAME:=VALUE for a number ("NaN" and "Infinity" too), a string in quotes, or [lists] of them, as JSON`
 
 // readFeeds reads arrays by the arguments of --input or --feed; the caller closes
 // them. dtype tells the type that a name wants, for values that are written at the
@@ -221,7 +221,29 @@ func arrayOf(t *bridge.Tensor) (array, error) {
 		return array{}, err
 	}
 	shape := t.Shape()
-	return array{bridge.DTypeName(t.DType()), append([]int64{}, shape...), nested(flat, shape)}, nil
+	values := any([]any{})
+	if len(flat) > 0 || emptyLists(shape) <= mostEmptyLists {
+		values = nested(flat, shape)
+	}
+	return array{bridge.DTypeName(t.DType()), append([]int64{}, shape...), values}, nil
+}
+
+// mostEmptyLists is how many lists with nothing in them an answer has: a shape of
+// [1000000000000, 0] costs a tensor nothing. Beyond it the values are [].
+const mostEmptyLists = 1 << 16
+
+// emptyLists is how many lists an empty tensor's values are, but no more than a
+// little beyond mostEmptyLists.
+func emptyLists(shape bridge.Shape) int64 {
+	lists, row := int64(1), int64(1)
+	for _, d := range shape {
+		if d == 0 || lists > mostEmptyLists {
+			break
+		}
+		row *= min(d, mostEmptyLists+1)
+		lists += row
+	}
+	return lists
 }
 
 func nested(flat []any, shape bridge.Shape) any {

@@ -1,11 +1,14 @@
 package main
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	tf "github.com/galeone/tensorflow/tensorflow/go"
@@ -20,7 +23,8 @@ func written(text string, dt tf.DataType) (*bridge.Tensor, error) {
 	decoder := json.NewDecoder(strings.NewReader(text))
 	decoder.UseNumber()
 	var value any
-	if err := decoder.Decode(&value); err != nil || decoder.More() {
+	err := decoder.Decode(&value)
+	if _, after := decoder.Token(); err != nil || after != io.EOF {
 		return nil, fmt.Errorf("%q is not a value in JSON (strings are in quotes)", text)
 	}
 	shape, flat, err := flatten(value)
@@ -68,6 +72,19 @@ func written(text string, dt tf.DataType) (*bridge.Tensor, error) {
 	return t, nil
 }
 
+// notFinite is what JSON has no number for, as the answers of a verb have it.
+var notFinite = map[string]float64{"NaN": math.NaN(), "Infinity": math.Inf(1), "-Infinity": math.Inf(-1)}
+
+// sixtyFour reads an integer of 64 bits that is written in digits.
+func sixtyFour(text string, dt tf.DataType) (uint64, bool) {
+	if dt == tf.Uint64 {
+		n, err := strconv.ParseUint(text, 10, 64)
+		return n, err == nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	return uint64(n), err == nil
+}
+
 // put writes one element.
 func put(into []byte, dt tf.DataType, value any) error {
 	var f float64
@@ -90,7 +107,23 @@ func put(into []byte, dt tf.DataType, value any) error {
 		if n != math.Trunc(n) && !bridge.IsFloating(dt) && !bridge.IsComplex(dt) {
 			return fmt.Errorf("wanted %s, got %v", bridge.DTypeName(dt), v)
 		}
+		// Beyond 2^53 a float64 is not the number that was written.
+		if dt == tf.Int64 || dt == tf.Uint64 {
+			if exact, ok := sixtyFour(string(v), dt); ok {
+				binary.NativeEndian.PutUint64(into, exact)
+				return nil
+			}
+			if math.Abs(n) >= 1<<53 {
+				return fmt.Errorf("%v is no number of %s, or is too long for the notation with an exponent: write all its digits", v, bridge.DTypeName(dt))
+			}
+		}
 		f = n
+	case string:
+		special, is := notFinite[v]
+		if !is || !bridge.IsFloating(dt) {
+			return fmt.Errorf("wanted %s, got %q", bridge.DTypeName(dt), v)
+		}
+		f = special
 	default:
 		return fmt.Errorf("wanted %s, got %q", bridge.DTypeName(dt), v)
 	}
