@@ -84,8 +84,11 @@ func (f *objectForm) make(meta *protos.MetaGraphDef) (objects []byte, err error)
 		name := body.GetSignature().GetName()
 		library.Function = append(library.Function, body)
 		f.concrete(name, s, captured, false)
-		f.child(signatures, s.Name, f.add(&protos.SavedObject{Kind: &protos.SavedObject_BareConcreteFunction{
-			BareConcreteFunction: &protos.SavedBareConcreteFunction{ConcreteFunctionName: name, ArgumentKeywords: portNames(s.Inputs)}}}))
+		bare := &protos.SavedBareConcreteFunction{ConcreteFunctionName: name, ArgumentKeywords: portNames(s.Inputs)}
+		if len(s.Inputs) == 1 {
+			bare.AllowedPositionalArguments = 1 // as Keras's TFSMLayer calls it
+		}
+		f.child(signatures, s.Name, f.add(&protos.SavedObject{Kind: &protos.SavedObject_BareConcreteFunction{BareConcreteFunction: bare}}))
 		meta.SignatureDef[s.Name] = f.call(name, s, captured)
 		if s.Name == "serving_default" {
 			same := proto.CloneOf(body)

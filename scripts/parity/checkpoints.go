@@ -475,6 +475,32 @@ func (e *expectations) writeModels(ctx context.Context, dir string) error {
 		"trainable": stringTensor(bridge.Shape{2}, "net/embedding:0", "net/w:0")}
 	e.models["plain: tuned and saved again"], e.tensors["plain: tuned and saved again"] = 0, map[string]*bridge.Tensor{"same": yes}
 	e.models["plain: TFSMLayer"], e.tensors["plain: TFSMLayer"] = tolerance("float32", 0), map[string]*bridge.Tensor{"scores": out[1], "variables": two}
+	one, err := bridge.Scalar(int64(1))
+	if err != nil {
+		return err
+	}
+	for name, weights := range map[string]tf.DataType{"objects": 0, "objects in half": tf.Half} {
+		err := savedmodels.Save(ctx, l.Graph, l.session, filepath.Join(dir, "models", name), savedmodels.SaveOptions{Objects: true, Weights: weights,
+			Signatures: map[string]savedmodels.SignatureSpec{"serving_default": {Inputs: map[string]tf.Output{"x": x}, Outputs: map[string]tf.Output{"scores": scores.Output(0)}}}})
+		if err != nil {
+			return err
+		}
+		bound := tolerance("float32", 0)
+		if weights != 0 {
+			bound = 2 * tolerance(bridge.DTypeName(weights), 0)
+		}
+		for loader, tensors := range map[string]map[string]*bridge.Tensor{
+			"called":                {"scores": out[1], "by name": out[1], "signature": out[1], "net": out[1]},
+			"its checkpoint":        {"scores": out[1]},
+			"v1 loader":             {"scores": out[1]},
+			"saved_model_cli run":   {"scores": out[1]},
+			"TFSMLayer":             {"scores": out[1], "trainable": one, "other": one},
+			"variables":             {"names": stringTensor(bridge.Shape{2}, "net/b:0", "net/w:0"), "trainable": stringTensor(bridge.Shape{1}, "net/w:0")},
+			"tuned and saved again": {"same": yes},
+		} {
+			e.models[name+": "+loader], e.tensors[name+": "+loader] = bound, tensors
+		}
+	}
 	frozen, err := savedmodels.Freeze(ctx, l.Graph, l.session, []tf.Output{scores.Output(0)}, savedmodels.FreezeOptions{})
 	if err != nil {
 		return err

@@ -228,21 +228,50 @@ class Reader:
                 meta = v1.saved_model.load(sess, ["serve"], path)
                 s = meta.signature_def["serving_default"]
                 self.case(name + ": v1 loader", {"y": sess.run(s.outputs["y"].name, {s.inputs["x"].name: x, s.inputs["words"].name: words})})
-            self.cli(name, path, x, words)
+            self.cli(name, path, "y", x, "--input_exprs", "words=%r" % words.tolist())
+        self.objects("objects", x)
+        self.objects("objects in half", x)
         with open(os.path.join(self.dir, "frozen.pb"), "rb") as f:
             def_ = v1.GraphDef.FromString(f.read())
         with tf.Graph().as_default(), v1.Session() as sess:
             y, = tf.import_graph_def(def_, return_elements=["net/scores:0"], name="")
             self.case("a frozen graph", {"y": sess.run(y, {"x:0": x})})
 
-    def cli(self, name, path, x, words):
+    def objects(self, name, x):
+        """A model with Python's objects: called, tuned, saved again, and by all other loaders."""
+        path = os.path.join(self.dir, "models", name)
+        loaded, x = tf.saved_model.load(path), tf.constant(x)
+        self.case(name + ": called", {"scores": loaded(x).numpy(), "by name": loaded(x=x).numpy(), "signature": loaded.signatures["serving_default"](x)["scores"].numpy(),
+                                      "net": (tf.cast(x @ tf.cast(loaded.net.w, x.dtype), x.dtype) + tf.cast(loaded.net.b, x.dtype)).numpy()})
+        self.case(name + ": variables", {
+            "names": np.array([v.name for v in loaded.variables], dtype=object),
+            "trainable": np.array([v.name for v in loaded.trainable_variables], dtype=object)})
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(loaded(x) ** 2)
+        for v, g in zip(loaded.trainable_variables, tape.gradient(loss, loaded.trainable_variables)):
+            v.assign_sub(tf.cast(0.01, v.dtype) * g)
+        assert tf.reduce_sum(loaded(x) ** 2) < loss
+        again = os.path.join(self.rec.out, name + " again")
+        tf.saved_model.save(loaded, again, signatures=loaded.signatures)
+        same = np.array_equal(tf.saved_model.load(again)(x).numpy(), loaded(x).numpy())
+        self.case(name + ": tuned and saved again", {"same": np.array(same)})
+        tf.train.Checkpoint(loaded).read(os.path.join(path, "variables", "variables")).assert_consumed()
+        self.case(name + ": its checkpoint", {"scores": loaded(x).numpy()})
+        layer = tf.keras.layers.TFSMLayer(path, call_endpoint="serving_default")
+        self.case(name + ": TFSMLayer", {"scores": layer(x)["scores"].numpy(), "trainable": np.int64(len(layer.trainable_weights)), "other": np.int64(len(layer.non_trainable_weights))})
+        with tf.Graph().as_default(), v1.Session() as sess:
+            s = v1.saved_model.load(sess, ["serve"], path).signature_def["serving_default"]
+            self.case(name + ": v1 loader", {"scores": sess.run(s.outputs["scores"].name, {s.inputs["x"].name: x.numpy()})})
+        self.cli(name, path, "scores", x.numpy(), "--input_exprs", "")  # its flags outlive a call
+
+    def cli(self, name, path, output, x, *arguments):
         from tensorflow.python.tools import saved_model_cli
         files = os.path.join(self.rec.out, name)
         os.makedirs(files)
         np.save(os.path.join(files, "x.npy"), x)
         argv, out = sys.argv, sys.stdout
         sys.argv = ["saved_model_cli", "run", "--dir", path, "--tag_set", "serve", "--signature_def", "serving_default",
-                    "--inputs", "x=%s/x.npy" % files, "--input_exprs", "words=%r" % words.tolist(), "--outdir", files, "--overwrite"]
+                    "--inputs", "x=%s/x.npy" % files, *arguments, "--outdir", files, "--overwrite"]
         sys.stdout = sys.stderr
         try:
             saved_model_cli.main()
@@ -250,7 +279,7 @@ class Reader:
             assert not e.code, e.code
         finally:
             sys.argv, sys.stdout = argv, out
-        self.case(name + ": saved_model_cli run", {"y": np.load(os.path.join(files, "y.npy"))})
+        self.case(name + ": saved_model_cli run", {output: np.load(os.path.join(files, output + ".npy"))})
 
 
 def main():
