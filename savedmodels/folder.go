@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -32,8 +34,15 @@ func NextVersion(base string) (string, error) {
 			highest = max(highest, n)
 		}
 	}
+	if highest == math.MaxInt64 {
+		return "", bridge.Errorf(bridge.ResourceExhausted, "NextVersion", "%s holds version %d, after which there is none", base, highest)
+	}
 	return filepath.Join(base, strconv.FormatInt(highest+1, 10)), nil
 }
+
+// modelFiles are what loaders look for in a model's folder, and the writers of
+// TensorFlow and Keras leave there.
+var modelFiles = []string{modelFile, variablesName, assetsName, "assets.extra", "debug", "fingerprint.pb", "keras_metadata.pb", "saved_model.pbtxt", "saved_model.cpb"}
 
 // checkTarget says why a model can't be written to a folder.
 func checkTarget(dir string, overwrite bool) error {
@@ -47,11 +56,18 @@ func checkTarget(dir string, overwrite bool) error {
 	info, err := os.Stat(dir)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
+		if _, err := os.Lstat(dir); err == nil {
+			return bridge.Errorf(bridge.AlreadyExists, op, "%s is a symbolic link to what does not exist", dir)
+		}
 		return nil
 	case err != nil:
 		return bridge.Errorf(bridge.InvalidArgument, op, "%w", err)
 	case !info.IsDir():
 		return bridge.Errorf(bridge.AlreadyExists, op, "%s is a file: wanted the name of a folder", dir)
+	}
+	// A folder takes its place: what is in the old one then is nowhere.
+	if here, err := os.Stat("."); err == nil && os.SameFile(here, info) {
+		return bridge.Errorf(bridge.InvalidArgument, op, "%s is the working directory, whose place no other can take: name a folder in it", dir)
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -66,6 +82,11 @@ func checkTarget(dir string, overwrite bool) error {
 	if !overwrite {
 		return bridge.Errorf(bridge.AlreadyExists, op, "there is a model in %s; SaveOptions.Overwrite replaces it, and NextVersion finds a new folder", dir)
 	}
+	for _, e := range entries {
+		if !slices.Contains(modelFiles, e.Name()) {
+			return bridge.Errorf(bridge.AlreadyExists, op, "%s holds %s beside a model, which would be lost with it: nothing is written over it", dir, e.Name())
+		}
+	}
 	return nil
 }
 
@@ -74,6 +95,9 @@ func checkTarget(dir string, overwrite bool) error {
 func inFolder(dir string, overwrite bool, write func(temporary string) error) (err error) {
 	if err := checkTarget(dir, overwrite); err != nil {
 		return err
+	}
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = real // a link stays, and what it leads to is replaced
 	}
 	parent := filepath.Dir(filepath.Clean(dir))
 	if err := os.MkdirAll(parent, 0o755); err != nil {
@@ -102,7 +126,10 @@ func inFolder(dir string, overwrite bool, write func(temporary string) error) (e
 	if err := checkTarget(dir, overwrite); err != nil {
 		return err // somebody was faster
 	}
-	err = os.Rename(temporary, dir)
+	// Not os.Rename, which refuses an empty folder.
+	if err = unix.Rename(temporary, dir); err != nil {
+		err = &os.LinkError{Op: "rename", Old: temporary, New: dir, Err: err}
+	}
 	if err != nil && overwrite {
 		err = exchange(temporary, dir)
 	}

@@ -112,7 +112,7 @@ func (m *Model) checkSignatures() error {
 	for _, name := range m.Signatures() {
 		s := m.signatures[name]
 		for _, p := range slices.Concat(s.Inputs, s.Outputs) {
-			out, err := m.Tensor(p.Tensor)
+			out, err := m.tensor(p.Tensor)
 			if err != nil {
 				return wrong(s, p, "%v", err)
 			}
@@ -138,8 +138,17 @@ func (m *Model) checkSignatures() error {
 	return nil
 }
 
-// Tensor finds "node:1", or "node" for its output 0, in the graph.
+// Tensor finds "node:1", or "node" for its output 0, in the graph; what is not
+// there is ErrNotFound.
 func (m *Model) Tensor(name string) (tf.Output, error) {
+	out, err := m.tensor(name)
+	if err != nil {
+		err = bridge.Errorf(bridge.NotFound, m.Dir(), "%w", err)
+	}
+	return out, err
+}
+
+func (m *Model) tensor(name string) (tf.Output, error) {
 	node, number, given := strings.Cut(name, ":")
 	index := 0
 	if given {
@@ -219,11 +228,14 @@ func (m *Model) assets() (found *paths, err error) {
 		if !filepath.IsLocal(name) {
 			return found, bridge.Errorf(bridge.InvalidArgument, m.dir, "asset %q lies outside of the model", name)
 		}
-		if _, err := os.Stat(path); err != nil {
+		switch info, err := os.Stat(path); {
+		case err != nil:
 			missing = append(missing, path)
 			continue
+		case !info.Mode().IsRegular() && !info.IsDir():
+			return found, bridge.Errorf(bridge.InvalidArgument, path, "is not a file")
 		}
-		into, err := m.Tensor(def.GetTensorInfo().GetName())
+		into, err := m.tensor(def.GetTensorInfo().GetName())
 		if err != nil {
 			return found, bridge.Errorf(bridge.DataLoss, m.dir, "asset %q: %w", name, err)
 		}
@@ -257,7 +269,7 @@ func (m *Model) restore(ctx context.Context, assets *paths) error {
 		return bridge.Errorf(bridge.FailedPrecondition, m.dir, "the model has variables and their values, but no saver_def, which says how to restore them: save it again by tf.saved_model.save or tf.compat.v1.saved_model")
 	}
 	op := bridge.OperationByName(m.graph, saver.GetRestoreOpName())
-	filename, err := m.Tensor(saver.GetFilenameTensorName())
+	filename, err := m.tensor(saver.GetFilenameTensorName())
 	switch {
 	case op == nil || err != nil:
 		return bridge.Errorf(bridge.DataLoss, filepath.Join(m.dir, modelFile), "its saver_def names %q and %q, and the graph does not have them", saver.GetRestoreOpName(), saver.GetFilenameTensorName())
@@ -266,13 +278,40 @@ func (m *Model) restore(ctx context.Context, assets *paths) error {
 	case !there:
 		return nil
 	}
+	if err := m.checkVariables(); err != nil {
+		return err
+	}
 	with := &paths{into: slices.Clone(assets.into), values: slices.Clone(assets.values)}
 	if err := with.add(filename, prefix); err != nil {
 		return err
 	}
 	defer with.values[len(with.values)-1].Close()
 	if err := m.runWith(ctx, op, with); err != nil {
-		return because(prefix, "the variables can't be restored", err)
+		why := because(prefix, "the variables can't be restored", err)
+		if errors.Is(err, &bridge.Error{Code: bridge.OutOfRange}) {
+			why.Code = bridge.DataLoss // which is how TensorFlow says that a file is too short
+		}
+		return why
+	}
+	return nil
+}
+
+// checkVariables finds what is no file among those of the variables: to open a
+// pipe is to wait, and TensorFlow does not stop waiting.
+func (m *Model) checkVariables() error {
+	folder := filepath.Join(m.dir, variablesName)
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		return bridge.Errorf(bridge.InvalidArgument, m.dir, "%w", err)
+	}
+	for _, e := range entries {
+		path := filepath.Join(folder, e.Name())
+		if !strings.HasPrefix(e.Name(), variablesName+".") {
+			continue
+		}
+		if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+			return bridge.Errorf(bridge.InvalidArgument, path, "is not a file")
+		}
 	}
 	return nil
 }
@@ -304,10 +343,10 @@ func restores(op *tf.Operation) bool {
 }
 
 // because is an error whose cause is err, with its code, once.
-func because(op, what string, err error) error {
+func because(op, what string, err error) *bridge.Error {
 	var e *bridge.Error
 	if !errors.As(err, &e) {
-		return bridge.Errorf(bridge.Unknown, op, "%s: %w", what, err)
+		return &bridge.Error{Code: bridge.Unknown, Op: op, Message: what + ": " + err.Error(), Err: err}
 	}
 	return &bridge.Error{Code: e.Code, Op: op, Message: what + ": " + strings.TrimPrefix(e.Op+": "+e.Message, ": "), Err: err}
 }

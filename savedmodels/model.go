@@ -118,6 +118,9 @@ func (m *Model) Signature(name string) (*Signature, error) {
 	if len(m.signatures) > 0 {
 		have = "it has " + strings.Join(m.Signatures(), ", ")
 	}
+	if name == "" && len(m.signatures) > 0 {
+		return nil, bridge.Errorf(bridge.NotFound, m.dir, "no signature is named, and the model has no serving_default; %s", have)
+	}
 	return nil, bridge.Errorf(bridge.NotFound, m.dir, "there is no signature %q; %s", name, have)
 }
 

@@ -7,10 +7,12 @@ import (
 	"path/filepath"
 	"runtime"
 	"testing"
+	"time"
 
 	corepb "github.com/galeone/tensorflow/tensorflow/go/core/protobuf/for_core_protos_go_proto"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 	"google.golang.org/protobuf/encoding/prototext"
 	"google.golang.org/protobuf/proto"
 
@@ -60,6 +62,36 @@ func readAll(prefix string) error {
 		}
 	}
 	return nil
+}
+
+func TestAPipeIsNoFileOfACheckpoint(t *testing.T) {
+	for _, name := range []string{"checkpoint", "model-1.index", "model-1.data-00000-of-00001", "other"} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			sample(t, filepath.Join(dir, "model-1"))
+			require.NoError(t, checkpoints.WriteState(dir, checkpoints.State{Latest: "model-1"}))
+			file := filepath.Join(dir, name)
+			_ = os.Remove(file)
+			require.NoError(t, unix.Mkfifo(file, 0o600))
+			opened := make(chan error, 2)
+			go func() {
+				opened <- readAll(dir)
+				opened <- readAll(file)
+			}()
+			for i := range 2 {
+				select {
+				case err := <-opened:
+					if whole := name == "checkpoint" || name == "other"; i == 0 && whole {
+						require.NoError(t, err, "the checkpoints are found without the list")
+					} else {
+						require.Error(t, err)
+					}
+				case <-time.After(10 * time.Second):
+					require.Fail(t, "the reader waits")
+				}
+			}
+		})
+	}
 }
 
 // Every byte of both files is flipped in turn. Only in what nothing points to, or

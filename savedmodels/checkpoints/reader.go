@@ -147,7 +147,7 @@ func resolve(path string) (string, error) {
 // otherFormat says what a file is that is no checkpoint of ours.
 func otherFormat(path string) string {
 	var head [8]byte
-	if f, err := os.Open(path); err == nil {
+	if f, err := openFile(path); err == nil {
 		_, _ = io.ReadFull(f, head[:])
 		_ = f.Close()
 	}
@@ -169,11 +169,24 @@ func someOf(names []string) string {
 	return strings.Join(names, ", ")
 }
 
+// openFile opens what is a file to read it: to open a pipe is to wait for its
+// writer.
+func openFile(name string) (*os.File, error) {
+	info, err := os.Stat(name)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, damaged(name, "is not a file")
+	}
+	return os.Open(name)
+}
+
 func (r *Reader) readIndex() error {
 	name := indexName(r.prefix)
-	file, err := os.Open(name)
+	file, err := openFile(name)
 	if err != nil {
-		return fileError("checkpoints.Open", err)
+		return fileErrorIn("checkpoints.Open", r.prefix, err)
 	}
 	defer file.Close()
 	info, err := file.Stat()
@@ -332,6 +345,8 @@ func (r *Reader) checkFiles() error {
 			missing = append(missing, file)
 		case err != nil:
 			return fileError("checkpoints.Open", err)
+		case !info.Mode().IsRegular():
+			return damaged(file, "is not a file")
 		case info.Size() < bytes:
 			short = append(short, fmt.Sprintf("%s has %d bytes of at least %d", file, info.Size(), bytes))
 		}

@@ -70,6 +70,9 @@ func ReadState(dir string) (State, error) {
 	if err != nil {
 		return State{}, fileError("checkpoints.ReadState", err)
 	}
+	if !info.Mode().IsRegular() {
+		return State{}, damaged(name, "is not a file")
+	}
 	const most = 64 << 20
 	if info.Size() > most {
 		return State{}, damaged(name, "%d bytes are too many for a list of checkpoints", info.Size())
