@@ -52,6 +52,9 @@ func appendAttr(b []byte, value any, kind attrKind) ([]byte, error) {
 	case bool:
 		got, b = "bool", protowire.AppendVarint(tag(b, attrB, protowire.VarintType), protowire.EncodeBool(value))
 	case tf.DataType:
+		if err := lackingDType("", value); err != nil {
+			return b, err
+		}
 		got, b = "type", protowire.AppendVarint(tag(b, attrType, protowire.VarintType), uint64(value))
 	case Shape:
 		shape, err := shapeProto(value)
@@ -110,6 +113,11 @@ func listProto(value any) ([]byte, attrKind, error) {
 	case []bool:
 		return packed(value, attrB, func(b []byte, v bool) []byte { return protowire.AppendVarint(b, protowire.EncodeBool(v)) }), "list(bool)", nil
 	case []tf.DataType:
+		for _, dt := range value {
+			if err := lackingDType("", dt); err != nil {
+				return nil, "", err
+			}
+		}
 		return packed(value, attrType, func(b []byte, v tf.DataType) []byte { return protowire.AppendVarint(b, uint64(v)) }), "list(type)", nil
 	case []Shape:
 		return appendEach(value, attrShape, shapeProto, "list(shape)")
@@ -196,6 +204,9 @@ func funcProto(function Func) ([]byte, error) {
 func tensorProto(t *Tensor) ([]byte, error) {
 	if t == nil {
 		return nil, invalid("", "the tensor is nil")
+	}
+	if err := lackingDType("", t.DType()); err != nil {
+		return nil, err
 	}
 	shape, err := shapeProto(t.Shape())
 	if err != nil {

@@ -348,9 +348,12 @@ func (d *description) bindingTensor(t *tf.Tensor) error {
 }
 
 func checkTensorAttr(c *C.TF_Tensor) error {
-	switch dt := tf.DataType(C.TF_TensorType(c)); dt {
-	case Resource, Variant:
+	dt := tf.DataType(C.TF_TensorType(c))
+	if dt == Resource || dt == Variant {
 		return invalid("", "a tensor of %s can't be part of a graph", DTypeName(dt))
+	}
+	if err := lackingDType("", dt); err != nil {
+		return err
 	}
 	if size := int64(C.TF_TensorByteSize(c)); size > maxAttrBytes {
 		return invalid("", "a tensor of %d bytes can't be part of a graph, which must stay below 2 GiB; feed it or initialize a variable by parts", size)

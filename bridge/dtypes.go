@@ -1,5 +1,8 @@
 package bridge
 
+// #include "tensorflow/c/tf_datatype.h"
+import "C"
+
 import (
 	"math"
 	"strconv"
@@ -177,6 +180,30 @@ var dtypes = [...]struct {
 
 func dtypeKnown(dt tf.DataType) bool {
 	return dt >= 1 && int(dt) < len(dtypes) && dtypes[dt].name != ""
+}
+
+// HasDType tells whether the linked libtensorflow knows a data type. The older
+// of SupportedVersions lack float8_e4m3fnuz, float8_e4m3b11fnuz,
+// float8_e5m2fnuz, int2 and uint2: there a tensor can have such a type, and a
+// graph can't.
+func HasDType(dt tf.DataType) bool {
+	if !dtypeKnown(dt) {
+		return false
+	}
+	// Those below are in all supported versions.
+	return dt < Float8E4M3FNUZ || C.TF_DataTypeSize(C.TF_DataType(dt)) != 0
+}
+
+// lackingDType is an error when dt is a data type that libtensorflow lacks,
+// which it would tell as a number.
+func lackingDType(op string, dt tf.DataType) error {
+	if dt > refOffset {
+		dt -= refOffset
+	}
+	if !dtypeKnown(dt) || HasDType(dt) {
+		return nil
+	}
+	return Errorf(Unimplemented, op, "libtensorflow %s has no data type %s", Version(), DTypeName(dt))
 }
 
 // DTypeName is Python's name of the data type (tf.DType.name): "float32",

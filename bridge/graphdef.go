@@ -348,7 +348,7 @@ func (s *graphScan) checkOpTypes(g *tf.Graph) error {
 		return unknownOp(unknown[0], s.opTypes[unknown[0]])
 	}
 	slices.Sort(unknown)
-	return Errorf(NotFound, "Import", "there are no op types %q, neither in libtensorflow nor among the graph's functions (a library of custom ops is loaded with LoadLibrary)", unknown)
+	return Errorf(NotFound, "Import", "there are no op types %q, neither in libtensorflow %s nor among the graph's functions (a library of custom ops is loaded with LoadLibrary)", unknown, Version())
 }
 
 // field is one field of a serialized proto.

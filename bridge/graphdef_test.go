@@ -102,7 +102,7 @@ func TestImportRefusesWhatTensorFlowWouldDieOf(t *testing.T) {
 		"functions called 2^30 times":    {serialized(t, []*nodedef.NodeDef{constantNode(), call}, chain(30, 2)...), "comes to more than 1048576 nodes"},
 		"calls that are many together":   {serialized(t, manyCalls(200), chain(13, 2)...), "calls of functions come to more than 1048576 nodes"},
 		"an op that nobody knows":        {serialized(t, []*nodedef.NodeDef{{Name: "odd", Op: "Sqare"}}), `odd (Sqare): there is no op type "Sqare"`},
-		"ops that nobody knows":          {serialized(t, []*nodedef.NodeDef{{Name: "a", Op: "TfText"}, {Name: "b", Op: "Forest"}}), `["Forest" "TfText"], neither in libtensorflow nor`},
+		"ops that nobody knows":          {serialized(t, []*nodedef.NodeDef{{Name: "a", Op: "TfText"}, {Name: "b", Op: "Forest"}}), `["Forest" "TfText"], neither in libtensorflow ` + bridge.Version() + ` nor`},
 		"no text in a name":              {append(good, protowire.AppendBytes([]byte{0x0a}, append([]byte{0x0a, 2}, 0xff, 0xfe))...), "is not UTF-8"},
 		"a node that is damaged":         {append(good, 0x0a, 2, 0x0a, 9), "node 3: its bytes are damaged"},
 		"cut short":                      {good[:len(good)-7], "are cut short"},

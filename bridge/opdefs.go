@@ -243,7 +243,7 @@ func unknownOp(opType, name string) error {
 		hint = "did you mean " + strings.Join(near, ", ") + "? " + hint
 	}
 	return Errorf(NotFound, nodeLabel(opType, name),
-		"there is no op type %q, neither in libtensorflow nor among the graph's functions (%s)", opType, hint)
+		"there is no op type %q, neither in libtensorflow %s nor among the graph's functions (%s)", opType, Version(), hint)
 }
 
 // nodeLabel names a node in errors: "net/MatMul (MatMul)".

@@ -102,14 +102,24 @@ func functions(t *testing.T) map[string]*ast.FuncDecl {
 	return found
 }
 
+// otherwise are the ops that older libraries define in another way than the one
+// that the functions were generated from, or had and it has no more.
+var otherwise = map[string]bool{"CustomAggregator": true, "TfLiteSubgraphExecute": true}
+
 func TestEveryOpHasItsFunction(t *testing.T) {
 	found := functions(t)
+	source, err := os.ReadFile("options.go")
+	require.NoError(t, err)
+	generatedFrom := strings.Contains(string(source), "from libtensorflow "+bridge.Version()+";")
 	defs, err := bridge.AllOps()
 	require.NoError(t, err)
 	public, internal := 0, 0
 	for _, def := range defs {
 		if strings.HasPrefix(def.Name, "_") {
 			internal++
+			continue
+		}
+		if otherwise[def.Name] && !generatedFrom {
 			continue
 		}
 		public++
@@ -130,6 +140,9 @@ func TestEveryOpHasItsFunction(t *testing.T) {
 		assert.Equal(t, params, f.Type.Params.NumFields(), def.Name)
 		assert.Equal(t, max(1, len(def.OutputArg)), f.Type.Results.NumFields(), def.Name)
 		assert.True(t, strings.HasPrefix(f.Doc.Text(), def.Name+" "), def.Name)
+	}
+	if !generatedFrom {
+		return // its registry is smaller
 	}
 	assert.Len(t, found, public, "and no function without an op")
 	assert.Equal(t, []int{1625, 174}, []int{public, internal}, "as the package's documentation says")
