@@ -148,6 +148,23 @@ func TestEveryOpHasItsFunction(t *testing.T) {
 	assert.Equal(t, []int{1625, 174}, []int{public, internal}, "as the package's documentation says")
 }
 
+// What a function and an older library do not agree on is an error, at the
+// latest where a result that the op does not give is used.
+func TestResultsThatAnOlderLibraryDoesNotGive(t *testing.T) {
+	b := newBuilder()
+	output, _, _, histogram := raw.CustomAggregator(b, constant(t, b, bridge.Shape{2}, float32(1), 2), "x")
+	raw.Identity(b, output)
+	require.NoError(t, b.err)
+	def, known := bridge.OpDef("CustomAggregator")
+	require.True(t, known)
+	raw.Identity(b, histogram)
+	if len(def.OutputArg) == 4 {
+		require.NoError(t, b.err)
+		return
+	}
+	require.ErrorContains(t, b.err, "CustomAggregator has 1 outputs")
+}
+
 func TestResultsAreWhatTheOpGives(t *testing.T) {
 	b := newBuilder()
 	x := constant(t, b, bridge.Shape{2, 2}, float32(1), 2, 3, 4)
