@@ -9,6 +9,10 @@ SHELL := /bin/bash
 # Packages where goroutines meet: these are tested under the race detector too.
 RACE := ./bridge/ ./ops/ ./optimizers/ ./savedmodels/ ./savedmodels/checkpoints/
 
+# What is tested with both ends of the supported versions of libtensorflow.
+COMPAT := ./bridge/... ./ops/... ./optimizers/... ./savedmodels/... ./examples/... ./cmd/...
+VERSIONS := 2.21.0 2.16.2
+
 # More flags for a target's program: make demo ARGS="--seed 3"
 ARGS ?=
 
@@ -24,7 +28,7 @@ WITH_PYTHON := --with scripts/parity/requirements.txt
 BUILD := flags=$$($(LIBTENSORFLOW) env) && eval "$$flags" &&
 TEST := go run ./scripts/tests
 
-.PHONY: help demo test parity bench check generate image image-test clean \
+.PHONY: help demo test test-compat parity bench check generate image image-test clean \
 	go library python tools format vet staticcheck generated unit race
 
 help: ## list the targets
@@ -35,6 +39,18 @@ demo: library ## train on real handwritten digits and draw what was learned, in 
 	@build/sluice demo --out build/demo $(ARGS)
 
 test: check unit race parity ## everything that must hold: check, tests, race detector, parity with Python
+
+# Each version has its own flags and directory, and is built against anew; the
+# Python that models come from and go to is the newest's in both.
+test-compat: python ## the tests with the oldest and the newest libtensorflow that are supported
+	@python=$$($(LIBTENSORFLOW) env | grep SLUICE_PYTHON) && eval "$$python"; \
+	home=$${SLUICE_LIBTENSORFLOW:-}; status=0; \
+	for version in $(VERSIONS); do \
+		echo "== libtensorflow $$version"; \
+		test -z "$$home" || test $$version = $(firstword $(VERSIONS)) || export SLUICE_LIBTENSORFLOW="$$home-$$version"; \
+		$(LIBTENSORFLOW) install --version $$version && flags=$$($(LIBTENSORFLOW) env --version $$version | grep -v SLUICE_PYTHON) || exit; \
+		(eval "$$flags" && $(TEST) -name compat-$$version $(COMPAT)) || status=1; \
+	done; exit $$status
 
 parity: python ## compare every number with Python TensorFlow: build/parity.json
 	@$(BUILD) go run ./scripts/parity $(ARGS)
