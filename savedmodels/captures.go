@@ -26,6 +26,7 @@ type settling struct {
 	library map[string]*function.FunctionDef
 	made    map[string]settled // by the function and the arguments that are values now
 	busy    map[string]bool    // functions that are being looked at: a recursion ends there
+	narrow  tf.DataType        // not 0: variables stay, and are of this type; who reads them converts
 }
 
 // settled is a function that takes values where it took variables.
@@ -81,8 +82,20 @@ func (r *room) given(n *nodedef.NodeDef, from int) map[int]tf.DataType {
 
 // settle has a graph use the values of variables, which the nodes of these names are
 // to become.
-func (w *rewrite) settle(variables map[string]tf.DataType) error {
-	s := &settling{rewrite: w, library: map[string]*function.FunctionDef{}, made: map[string]settled{}, busy: map[string]bool{}}
+func (w *rewrite) settle(variables map[string]tf.DataType) error { return w.settleAs(variables, 0) }
+
+// narrow stores float32 variables as 16-bit numbers: what reads them converts them.
+func (w *rewrite) narrow(variables []string, dt tf.DataType) error {
+	all := map[string]tf.DataType{}
+	for _, v := range variables {
+		all[v] = dt
+		w.nodes[v].Attr["dtype"] = attrType(dt)
+	}
+	return w.settleAs(all, dt)
+}
+
+func (w *rewrite) settleAs(variables map[string]tf.DataType, narrow tf.DataType) error {
+	s := &settling{narrow: narrow, rewrite: w, library: map[string]*function.FunctionDef{}, made: map[string]settled{}, busy: map[string]bool{}}
 	for _, f := range w.def.GetLibrary().GetFunction() {
 		s.library[f.GetSignature().GetName()] = f
 	}
@@ -142,11 +155,17 @@ func (s *settling) room(r *room) error {
 			continue
 		}
 		if _, hands := handOn[n.GetOp()]; hands {
-			n.Attr["T"] = attrType(inputs[0])
-			delete(n.Attr, "_output_shapes")
+			if s.narrow == 0 {
+				n.Attr["T"] = attrType(inputs[0])
+				delete(n.Attr, "_output_shapes")
+			}
 			continue
 		}
-		if err := s.use(r, n, inputs[0]); err != nil {
+		use := s.use
+		if s.narrow != 0 {
+			use = s.convert
+		}
+		if err := use(r, n, inputs[0]); err != nil {
 			return err
 		}
 	}
@@ -210,6 +229,16 @@ func (s *settling) spread(r *room) error {
 // call has a node call functions that take values.
 func (s *settling) call(r *room, n *nodedef.NodeDef, c caller) error {
 	given := r.given(n, c.skip)
+	if s.narrow != 0 {
+		for _, f := range called(n, c) {
+			made, err := s.function(f.GetName(), given)
+			if err != nil {
+				return err
+			}
+			f.Name = made.name
+		}
+		return nil
+	}
 	arguments := n.GetAttr()[c.types].GetList()
 	for i, dt := range given {
 		if i >= len(arguments.GetType()) {
@@ -288,12 +317,14 @@ func (s *settling) function(name string, given map[int]tf.DataType) (settled, er
 		if i >= len(arguments) {
 			return settled{}, bridge.Errorf(bridge.InvalidArgument, "Freeze", "function %q takes %d arguments and is given more", name, len(arguments))
 		}
-		arguments[i].Type = types.DataType(dt)
-		arguments[i].HandleData = nil
-		delete(f.GetArgAttr()[uint32(i)].GetAttr(), "_output_shapes")
 		r.values[arguments[i].GetName()] = dt
+		arguments[i].HandleData = nil
+		if s.narrow == 0 {
+			arguments[i].Type = types.DataType(dt)
+			delete(f.GetArgAttr()[uint32(i)].GetAttr(), "_output_shapes")
+			delete(f.GetAttr(), "_input_shapes")
+		}
 	}
-	delete(f.Attr, "_input_shapes")
 	if err := s.room(r); err != nil {
 		return settled{}, err
 	}
@@ -305,12 +336,19 @@ func (s *settling) function(name string, given map[int]tf.DataType) (settled, er
 		}
 		if dt, is := r.value(from); is {
 			made.outputs[i] = dt
-			result.Type, result.HandleData = types.DataType(dt), nil
+			result.HandleData = nil
+			if s.narrow == 0 {
+				result.Type = types.DataType(dt)
+			}
 		}
 	}
-	made.name = name + "_of_values"
+	ending := "_of_values"
+	if s.narrow != 0 {
+		ending = "_of_" + bridge.DTypeName(s.narrow)
+	}
+	made.name = name + ending
 	for i := 1; s.library[made.name] != nil; i++ {
-		made.name = name + "_of_values_" + strconv.Itoa(i)
+		made.name = name + ending + "_" + strconv.Itoa(i)
 	}
 	f.Signature.Name = made.name
 	s.library[made.name] = f
@@ -372,6 +410,43 @@ func (s *settling) use(r *room, n *nodedef.NodeDef, dt tf.DataType) error {
 	maps.DeleteFunc(n.Attr, func(_ string, value *attrvalue.AttrValue) bool { return value == nil })
 	if outputShapes := old["_output_shapes"]; outputShapes != nil {
 		n.Attr["_output_shapes"] = outputShapes
+	}
+	return nil
+}
+
+// convert has a node that reads or writes a variable of 16-bit numbers convert them.
+func (s *settling) convert(r *room, n *nodedef.NodeDef, dt tf.DataType) error {
+	name := n.GetName()
+	cast := func(as string, from, to tf.DataType, input string) string {
+		node := name + "/" + as
+		if !r.body {
+			node = s.free(node)
+		}
+		return r.add(node, "Cast", map[string]*attrvalue.AttrValue{
+			"SrcT": attrType(from), "DstT": attrType(to), "Truncate": {Value: &attrvalue.AttrValue_B{}}}, input)
+	}
+	outputs := map[string]string{"ReadVariableOp": "value", "ResourceGather": "output", "ResourceGatherNd": "output"}
+	switch kind := n.GetOp(); kind {
+	case "ReadVariableOp", "ResourceGather", "ResourceGatherNd":
+		n.Attr["dtype"] = attrType(dt)
+		if r.body {
+			from := name + ":" + outputs[kind] + ":0"
+			r.renamed[from] = cast("float32", dt, tf.Float, from) + ":y:0"
+			return nil
+		}
+		wide := cast("float32", dt, tf.Float, name)
+		s.rewire(name, wide, wide)
+		s.widened[name] = wide
+	case "AssignVariableOp":
+		n.Attr["dtype"] = attrType(dt)
+		value := cast(bridge.DTypeName(dt), tf.Float, dt, n.GetInput()[1])
+		if r.body {
+			value += ":y:0"
+		}
+		n.Input[1] = value
+	case "VarIsInitializedOp", "VariableShape":
+	default:
+		return bridge.Errorf(bridge.FailedPrecondition, "Save", "a variable can't be stored as %s: %s (%s)%s takes it, and only reads, gathers and assignments can convert", bridge.DTypeName(dt), name, kind, r.where)
 	}
 	return nil
 }

@@ -400,7 +400,7 @@ func portNames(ports []Port) []string {
 // objects gives the MetaGraph objects, and returns the values by their keys.
 func (w *modelWriter) objects(meta *protos.MetaGraphDef, values map[string]*bridge.Tensor) (map[string]*bridge.Tensor, error) {
 	if len(w.inits) > 0 || len(w.assets) > 0 {
-		return nil, bridge.Errorf(bridge.Unimplemented, "Save", "tables, initializers and assets are not written as objects of TensorFlow 2; without SaveOptions.Objects they are")
+		return values, bridge.Errorf(bridge.Unimplemented, "Save", "tables, initializers and assets are not written as objects of TensorFlow 2; without SaveOptions.Objects they are")
 	}
 	f := &objectForm{rewrite: w.rewrite, tensors: map[string]string{}}
 	for read, wide := range w.widened {
@@ -414,29 +414,34 @@ func (w *modelWriter) objects(meta *protos.MetaGraphDef, values map[string]*brid
 		s := &Signature{Name: key, Method: def.GetMethodName()}
 		var err error
 		if s.Inputs, err = ports(def.GetInputs()); err != nil {
-			return nil, bridge.Errorf(bridge.Internal, "Save", "%w", err)
+			return values, bridge.Errorf(bridge.Internal, "Save", "%w", err)
 		}
 		if s.Outputs, err = ports(def.GetOutputs()); err != nil {
-			return nil, bridge.Errorf(bridge.Internal, "Save", "%w", err)
+			return values, bridge.Errorf(bridge.Internal, "Save", "%w", err)
 		}
 		f.signatures = append(f.signatures, s)
 	}
+	return f.write(meta, values)
+}
+
+// write makes the MetaGraph whole, and returns the values by their keys.
+func (f *objectForm) write(meta *protos.MetaGraphDef, values map[string]*bridge.Tensor) (map[string]*bridge.Tensor, error) {
 	encoded, err := f.make(meta)
 	if err != nil {
-		return nil, err
+		return values, err
 	}
 	graph, err := bridge.FromStrings(bridge.Shape{}, []string{string(encoded)})
 	if err != nil {
-		return nil, err
+		return values, err
 	}
 	keyed := map[string]*bridge.Tensor{objectGraphKey: graph}
 	for _, v := range f.variables {
 		keyed[v.key] = values[v.name]
 	}
 	if len(f.variables) > 0 {
-		meta.SaverDef = w.saver(f.variables, encoded)
+		meta.SaverDef = f.saver(f.variables, encoded)
 	}
-	w.sorted()
+	f.sorted()
 	return keyed, nil
 }
 

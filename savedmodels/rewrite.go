@@ -320,35 +320,3 @@ func (w *rewrite) users(name string) []*nodedef.NodeDef {
 	}
 	return users
 }
-
-// narrow stores a float32 variable as 16-bit numbers: what reads it converts
-// them. Only variables that are read and given their value can be stored so.
-func (w *rewrite) narrow(variable string, dt tf.DataType) error {
-	handle := w.nodes[variable]
-	for _, user := range w.users(variable) {
-		switch user.GetOp() {
-		case "ReadVariableOp", "ResourceGather", "AssignVariableOp", "VarIsInitializedOp":
-		default:
-			return bridge.Errorf(bridge.FailedPrecondition, "Save", "variable %q can't be stored as %s: %s (%s) takes it, and only reads, gathers and assignments can convert", variable, bridge.DTypeName(dt), user.GetName(), user.GetOp())
-		}
-	}
-	handle.Attr["dtype"] = attrType(dt)
-	for _, user := range w.users(variable) {
-		name := user.GetName()
-		cast := func(as string, from, to tf.DataType, input string) string {
-			return w.add(w.free(name+"/"+as), "Cast", map[string]*attrvalue.AttrValue{
-				"SrcT": attrType(from), "DstT": attrType(to), "Truncate": {Value: &attrvalue.AttrValue_B{}}}, input)
-		}
-		switch user.GetOp() {
-		case "ReadVariableOp", "ResourceGather":
-			user.Attr["dtype"] = attrType(dt)
-			wide := cast("float32", dt, tf.Float, name)
-			w.rewire(name, wide, wide)
-			w.widened[name] = wide
-		case "AssignVariableOp":
-			user.Attr["dtype"] = attrType(dt)
-			user.Input[1] = cast(bridge.DTypeName(dt), tf.Float, dt, user.GetInput()[1])
-		}
-	}
-	return nil
-}

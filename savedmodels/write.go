@@ -118,11 +118,9 @@ func Save(ctx context.Context, g *ops.Graph, sess *bridge.Session, dir string, o
 		return err
 	}
 	if o.Objects {
-		keyed, err := w.objects(meta, values)
-		if err != nil {
+		if values, err = w.objects(meta, values); err != nil {
 			return err
 		}
-		values = keyed
 	}
 	return inFolder(dir, o.Overwrite, func(temporary string) error {
 		return w.write(temporary, meta, values)
@@ -406,15 +404,23 @@ func (w *modelWriter) prune() error {
 			n.Device = ""
 		}
 	}
-	if w.o.Weights != 0 {
-		for _, v := range w.variables {
-			if v.DType() == tf.Float {
-				if err := w.narrow(v.Handle().Op.Name(), w.o.Weights); err != nil {
-					return err
-				}
-			}
+	if w.o.Weights == 0 {
+		return nil
+	}
+	var wide []string
+	for _, v := range w.variables {
+		if v.DType() == tf.Float {
+			wide = append(wide, v.Handle().Op.Name())
 		}
 	}
+	if err := w.narrow(wide, w.o.Weights); err != nil {
+		return err
+	}
+	remaining := map[string]bool{}
+	for name := range w.nodes {
+		remaining[name] = true
+	}
+	w.keep(remaining) // without the functions that read wider numbers
 	return nil
 }
 
