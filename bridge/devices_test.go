@@ -32,6 +32,36 @@ func TestVersions(t *testing.T) {
 	}
 }
 
+// A program that meets a library outside the range says so at the first thing it
+// asks of it, and does not crash: this test again, with a TF_Version that is told
+// before the library's own.
+func TestALibraryOutsideTheRangeIsRefused(t *testing.T) {
+	if os.Getenv("SLUICE_TEST_REFUSED") != "" {
+		wanted := "this program is linked to libtensorflow 2.15.1, wanted one of 2.16–2.21"
+		require.Equal(t, "2.15.1", bridge.Version())
+		require.ErrorContains(t, bridge.SelfCheck(), wanted)
+		g := tf.NewGraph()
+		_, err := bridge.NewSession(g, bridge.Config{})
+		require.ErrorIs(t, err, bridge.ErrUnimplemented)
+		require.ErrorContains(t, err, wanted)
+		_, err = bridge.AddOperation(g, bridge.OpSpec{Type: "NoOp"})
+		require.ErrorContains(t, err, wanted)
+		_, err = bridge.Scalar(float32(1))
+		require.ErrorContains(t, err, wanted)
+		return
+	}
+	dir := t.TempDir()
+	source, library := filepath.Join(dir, "older.c"), filepath.Join(dir, "older.so")
+	require.NoError(t, os.WriteFile(source, []byte(`const char* TF_Version(void) { return "2.15.1"; }`), 0o644))
+	out, err := exec.CommandContext(t.Context(), "gcc", "-shared", "-fPIC", "-o", library, source).CombinedOutput()
+	require.NoError(t, err, string(out))
+	run := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
+	run.Env = append(os.Environ(), "LD_PRELOAD="+library, "SLUICE_TEST_REFUSED=1")
+	out, err = run.CombinedOutput()
+	require.NoError(t, err, string(out))
+	require.Contains(t, string(out), "--- PASS: "+t.Name())
+}
+
 // A binding whose handles look otherwise is found before one is reached for.
 func TestSelfCheckFindsAnotherLayout(t *testing.T) {
 	type ours struct {
