@@ -164,6 +164,7 @@ func (m *Model) converter(o ConvertOptions) (*converter, error) {
 		}
 	}
 	c.keep(reach)
+	c.rename()
 	if o.Weights == 0 {
 		return c, nil
 	}
@@ -187,6 +188,55 @@ func (m *Model) converter(o ConvertOptions) (*converter, error) {
 		}
 	}
 	return c, nil
+}
+
+// rename has the nodes of the variables share Python's names of these, and be named so
+// where they can be: TensorFlow 2 numbers them apart.
+func (c *converter) rename() {
+	c.taken = map[string]bool{}
+	for name := range c.nodes {
+		c.take(name)
+	}
+	shared := map[string]string{} // Python's name, by what the nodes shared
+	renamed := map[string]string{}
+	for _, v := range c.variables {
+		shared[sharedName(bridge.OperationByName(c.m.graph, v.node))] = v.name
+		name := strings.Map(nameRune, v.name)
+		if name == v.node || c.taken[strings.ToLower(name)] || bridge.CheckName(name) != nil {
+			continue
+		}
+		renamed[v.node] = name
+		c.take(name)
+		v.node = name
+	}
+	for _, n := range c.def.GetNode() {
+		if n.GetOp() == "VarHandleOp" {
+			old := cmp.Or(string(n.GetAttr()["shared_name"].GetS()), n.GetName())
+			if name := shared[old]; name != "" {
+				n.Attr["shared_name"] = &attrvalue.AttrValue{Value: &attrvalue.AttrValue_S{S: []byte(name)}}
+			}
+		}
+		if name := renamed[n.GetName()]; name != "" {
+			delete(c.nodes, n.GetName())
+			n.Name = name
+			c.nodes[name] = n
+		}
+		for i, input := range n.GetInput() {
+			node, output, control := inputNode(input)
+			if name := renamed[node]; name != "" && output == 0 {
+				if control {
+					name = "^" + name
+				}
+				n.Input[i] = name
+			}
+		}
+		for _, wish := range n.GetAttr()["_class"].GetList().GetS() {
+			if name := renamed[strings.TrimPrefix(string(wish), "loc:@")]; name != "" {
+				delete(n.Attr, "_class")
+				break
+			}
+		}
+	}
 }
 
 // sharedName is what the nodes of one variable have in common.

@@ -489,6 +489,16 @@ func (w *modelWriter) values(ctx context.Context, sess *bridge.Session) (map[str
 	return values, nil
 }
 
+// Narrow rounds a float32 tensor to 16-bit numbers, tf.Half or tf.Bfloat16, as the
+// weights of a model are stored; the caller closes the result. ErrOutOfRange for numbers
+// that half has not.
+func Narrow(t *bridge.Tensor, dt tf.DataType) (*bridge.Tensor, error) {
+	if t == nil || t.DType() != tf.Float || dt != tf.Half && dt != tf.Bfloat16 {
+		return nil, bridge.Errorf(bridge.InvalidArgument, "Narrow", "wanted a float32 tensor for half or bfloat16, got %v for %s", t, bridge.DTypeName(dt))
+	}
+	return narrowed("Narrow", "tensor", t, dt)
+}
+
 // narrowed rounds float32 numbers to 16 bits.
 func narrowed(operation, name string, t *bridge.Tensor, dt tf.DataType) (*bridge.Tensor, error) {
 	wide, err := bridge.Flat[float32](t)

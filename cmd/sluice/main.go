@@ -31,6 +31,7 @@ const (
 // verbs are the commands, each in the file that has its name.
 func verbs() []*cobra.Command {
 	return []*cobra.Command{
+		convertCommand(),
 		demoCommand(),
 		diffCommand(),
 		doctorCommand(),
