@@ -16,6 +16,7 @@ import (
 	"os/signal"
 	"runtime/debug"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 )
@@ -66,9 +67,34 @@ var errUsage = errors.New("wrong usage")
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := run(ctx, verbs(), os.Args[1:], os.Stdout, os.Stderr)
+	code := supervise(ctx, stop, lastMoments, os.Stderr, func() int { return run(ctx, verbs(), os.Args[1:], os.Stdout, os.Stderr) })
 	stop()
 	os.Exit(code)
+}
+
+// lastMoments is how long an interrupted verb may take to end: less than the ten
+// seconds after which container engines kill.
+const lastMoments = 8 * time.Second
+
+// supervise gives work's exit code. TensorFlow does not stop at any moment, and the
+// process has to end all the same: once the context is done, signals kill again
+// (stop takes the handler away), and work has but the grace to end by itself.
+func supervise(ctx context.Context, stop func(), grace time.Duration, stderr io.Writer, work func() int) int {
+	code := make(chan int, 1)
+	go func() { code <- work() }()
+	select {
+	case c := <-code:
+		return c
+	case <-ctx.Done():
+	}
+	stop()
+	select {
+	case c := <-code:
+		return c
+	case <-time.After(grace):
+		fmt.Fprintln(stderr, "sluice: interrupted; left what did not stop within", grace)
+		return exitInterrupted
+	}
 }
 
 // version is the module's, as the go command stamped it.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/assert"
@@ -50,6 +51,42 @@ func TestExitStatus(t *testing.T) {
 				assert.Empty(t, stderr.String())
 			} else {
 				assert.Contains(t, stderr.String(), c.stderr)
+			}
+		})
+	}
+}
+
+func TestAnInterruptedVerbEndsWhateverItDoes(t *testing.T) {
+	for name, c := range map[string]struct {
+		interrupted bool
+		work        func(ctx context.Context, released <-chan struct{}) int
+		code        int
+		says        string
+	}{
+		"done":                      {false, func(context.Context, <-chan struct{}) int { return exitOK }, exitOK, ""},
+		"failed":                    {false, func(context.Context, <-chan struct{}) int { return exitFailure }, exitFailure, ""},
+		"interrupted, and it heeds": {true, func(ctx context.Context, _ <-chan struct{}) int { <-ctx.Done(); return exitInterrupted }, exitInterrupted, ""},
+		"interrupted in the middle of what does not stop": {true, func(_ context.Context, released <-chan struct{}) int { <-released; return exitOK }, exitInterrupted, "did not stop"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, interrupt := context.WithCancel(t.Context())
+			defer interrupt()
+			if c.interrupted {
+				interrupt()
+			}
+			released := make(chan struct{})
+			defer close(released)
+			var stderr strings.Builder
+			handled := true
+			grace := time.Minute
+			if c.says != "" {
+				grace = time.Millisecond
+			}
+			code := supervise(ctx, func() { handled = false }, grace, &stderr, func() int { return c.work(ctx, released) })
+			assert.Equal(t, c.code, code)
+			assert.Contains(t, stderr.String(), c.says)
+			if c.says != "" {
+				assert.False(t, handled, "a second signal kills")
 			}
 		})
 	}

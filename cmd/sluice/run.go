@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -106,8 +107,14 @@ name ends so. A model is a program: run those that you trust.`,
 				return err
 			}
 			defer closeAll(in)
+			// A context stops no loop that has no deadline; that the session closes does.
+			ctx := command.Context()
+			defer context.AfterFunc(ctx, func() { _ = m.Shutdown(ctx) })()
 			begin := time.Now()
-			results, err := m.Run(command.Context(), s.Name, in)
+			results, err := m.Run(ctx, s.Name, in)
+			if err != nil && ctx.Err() != nil {
+				return ctx.Err()
+			}
 			if err != nil {
 				return err
 			}
