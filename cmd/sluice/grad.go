@@ -69,7 +69,7 @@ draws random numbers, a difference means nothing.`,
 				return fmt.Errorf("%w: --y and --x are both needed: what to differentiate, and by what", errUsage)
 			case o.elements < 1:
 				return fmt.Errorf("%w: --elements is %d, expected 1 or more", errUsage, o.elements)
-			case o.tolerance < 0:
+			case !(o.tolerance >= 0): // NaN too, which nothing is beyond
 				return fmt.Errorf("%w: --tolerance is %v, expected a positive number", errUsage, o.tolerance)
 			}
 			if err := checkOut(o.out); err != nil {

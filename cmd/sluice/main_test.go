@@ -91,3 +91,12 @@ func TestAnInterruptedVerbEndsWhateverItDoes(t *testing.T) {
 		})
 	}
 }
+
+func TestGradRefusesAToleranceThatNothingIsBeyond(t *testing.T) {
+	for _, tolerance := range []string{"NaN", "-1"} {
+		var stdout, stderr strings.Builder
+		code := run(t.Context(), verbs(), []string{"grad", "none.pb", "--y", "a", "--x", "b", "--check", "--tolerance", tolerance}, &stdout, &stderr)
+		assert.Equal(t, exitUsage, code)
+		assert.Contains(t, stderr.String(), "--tolerance is "+tolerance)
+	}
+}

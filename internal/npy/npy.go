@@ -285,18 +285,18 @@ func decode(part []byte, kind byte, bigEndian bool) (string, error) {
 
 // ReadFile reads a .npy; the caller closes the tensor.
 func ReadFile(path string) (*bridge.Tensor, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() { // to open a pipe is to wait for its writer
+		return nil, fmt.Errorf("%s: is not a file", path)
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s: is not a file", path)
-	}
 	t, err := read(f, info.Size())
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
@@ -313,6 +313,10 @@ type Archive struct {
 
 // Open opens a .npz.
 func Open(path string) (*Archive, error) {
+	// To open a pipe is to wait for its writer.
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: is not a file", path)
+	}
 	z, err := zip.OpenReader(path)
 	if errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrPermission) {
 		return nil, err

@@ -8,10 +8,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+	"time"
 
 	tf "github.com/galeone/tensorflow/tensorflow/go"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"github.com/sluice-ml/sluice/bridge"
 	"github.com/sluice-ml/sluice/internal/npy"
@@ -197,4 +199,24 @@ func FuzzReadFile(f *testing.F) {
 		var again bytes.Buffer
 		require.NoError(t, npy.Write(&again, x))
 	})
+}
+
+func TestAPipeIsNoFileOfArrays(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x")
+	require.NoError(t, unix.Mkfifo(path, 0o600))
+	opened := make(chan error, 2)
+	go func() {
+		_, err := npy.ReadFile(path)
+		opened <- err
+		_, err = npy.Open(path)
+		opened <- err
+	}()
+	for range 2 {
+		select {
+		case err := <-opened:
+			assert.ErrorContains(t, err, "is not a file")
+		case <-time.After(10 * time.Second):
+			require.Fail(t, "the reader waits")
+		}
+	}
 }
