@@ -288,7 +288,11 @@ func (c *converter) asObjects(meta *protos.MetaGraphDef, values map[string]*brid
 	for _, name := range c.m.Signatures() {
 		f.signatures = append(f.signatures, c.m.signatures[name])
 	}
-	return f.write(meta, values)
+	values, err := f.write(meta, values)
+	for name, def := range meta.GetSignatureDef() { // the values of inputs that may be left out
+		def.ProtoReflect().SetUnknown(c.m.meta.GetSignatureDef()[name].ProtoReflect().GetUnknown())
+	}
+	return values, err
 }
 
 // asMetaGraph gives the MetaGraph signatures, collections and a saver.
@@ -336,7 +340,11 @@ func (c *converter) asMetaGraph(meta *protos.MetaGraphDef) error {
 // and lists it.
 func (c *converter) variableDef(v *savedVariable) ([]byte, error) {
 	dir := strings.Map(nameRune, v.name)
-	shape, err := bridge.FromFlat(bridge.Shape{int64(len(v.shape))}, []int64(v.shape))
+	dims := v.shape.Clone()
+	for i, d := range dims {
+		dims[i] = max(d, 0) // of unknown size: none
+	}
+	shape, err := bridge.FromFlat(bridge.Shape{int64(len(dims))}, []int64(dims))
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -388,6 +389,21 @@ func legsDiffer(rec *Recording, three, one fileCase) (float64, error) {
 	return worst, nil
 }
 
+// loads expects of a model what its loaders give.
+func (e *expectations) loads(name string, bound float64, y *bridge.Tensor) {
+	for _, loader := range []string{"tf.saved_model.load", "v1 loader", "saved_model_cli run"} {
+		e.models[name+": "+loader], e.tensors[name+": "+loader] = bound, map[string]*bridge.Tensor{"y": y}
+	}
+}
+
+func convert(ctx context.Context, from, to string, o savedmodels.ConvertOptions) error {
+	m, err := savedmodels.LoadContext(ctx, from, savedmodels.Options{})
+	if err != nil {
+		return err
+	}
+	return errors.Join(m.Convert(ctx, to, o), m.Close())
+}
+
 // writeModels saves one graph as it is and in 16 bits, and a part of it frozen. It
 // has what a model can have: a table that an asset fills, an embedding, trainable
 // variables and one that is not.
@@ -458,10 +474,13 @@ func (e *expectations) writeModels(ctx context.Context, dir string) error {
 		if weights != 0 {
 			bound = 2 * tolerance(bridge.DTypeName(weights), 0)
 		}
-		for _, loader := range []string{"tf.saved_model.load", "v1 loader", "saved_model_cli run"} {
-			e.models[name+": "+loader], e.tensors[name+": "+loader] = bound, map[string]*bridge.Tensor{"y": out[0]}
-		}
+		e.loads(name, bound, out[0])
 	}
+	models := func(name string) string { return filepath.Join(dir, "models", name) }
+	if err := convert(ctx, models("plain"), models("converted"), savedmodels.ConvertOptions{}); err != nil {
+		return err
+	}
+	e.loads("converted", tolerance("float32", 0), out[0])
 	yes, err := bridge.Scalar(true)
 	if err != nil {
 		return err
@@ -479,7 +498,7 @@ func (e *expectations) writeModels(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	for name, weights := range map[string]tf.DataType{"objects": 0, "objects in half": tf.Half} {
+	for name, weights := range map[string]tf.DataType{"objects": 0, "objects in half": tf.Half, "objects by way of a MetaGraph": 0} {
 		err := savedmodels.Save(ctx, l.Graph, l.session, filepath.Join(dir, "models", name), savedmodels.SaveOptions{Objects: true, Weights: weights,
 			Signatures: map[string]savedmodels.SignatureSpec{"serving_default": {Inputs: map[string]tf.Output{"x": x}, Outputs: map[string]tf.Output{"scores": scores.Output(0)}}}})
 		if err != nil {
@@ -500,6 +519,12 @@ func (e *expectations) writeModels(ctx context.Context, dir string) error {
 		} {
 			e.models[name+": "+loader], e.tensors[name+": "+loader] = bound, tensors
 		}
+	}
+	if err := convert(ctx, models("objects"), models("a MetaGraph"), savedmodels.ConvertOptions{}); err != nil {
+		return err
+	}
+	if err := convert(ctx, models("a MetaGraph"), models("objects by way of a MetaGraph"), savedmodels.ConvertOptions{Objects: true, Overwrite: true}); err != nil {
+		return err
 	}
 	frozen, err := savedmodels.Freeze(ctx, l.Graph, l.session, []tf.Output{scores.Output(0)}, savedmodels.FreezeOptions{})
 	if err != nil {

@@ -198,7 +198,7 @@ class Reader:
     def models(self):
         x = np.linspace(-1, 1, 6, dtype=np.float32).reshape(3, 2)
         words = np.array([["go", "rust"], ["python", "go"]])
-        for name in ["plain", "half", "bfloat16"]:
+        for name in ["plain", "half", "bfloat16", "converted"]:
             path = os.path.join(self.dir, "models", name)
             loaded = tf.saved_model.load(path)
             f = loaded.signatures["serving_default"]
@@ -231,6 +231,7 @@ class Reader:
             self.cli(name, path, "y", x, "--input_exprs", "words=%r" % words.tolist())
         self.objects("objects", x)
         self.objects("objects in half", x)
+        self.objects("objects by way of a MetaGraph", x)
         with open(os.path.join(self.dir, "frozen.pb"), "rb") as f:
             def_ = v1.GraphDef.FromString(f.read())
         with tf.Graph().as_default(), v1.Session() as sess:
