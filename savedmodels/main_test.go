@@ -22,6 +22,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	if dir := os.Getenv(untilKilled); dir != "" {
+		saveUntilKilled(dir)
+	}
 	code := m.Run()
 	if tensors, bytes := bridge.Live(); code == 0 && tensors != 0 {
 		fmt.Fprintf(os.Stderr, "%d tensors of %d bytes were not closed\n", tensors, bytes)
