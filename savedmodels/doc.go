@@ -17,8 +17,10 @@
 // package ops for Python, servers and Load.
 //
 // [Save] writes a graph of package ops and the values of its variables as a model
-// that Python, TensorFlow Serving and [Load] take, [Freeze] as a graph without
-// variables. What only training needs belongs into package checkpoints.
+// that Python, TensorFlow Serving and [Load] take, as TensorFlow 1 or with
+// SaveOptions.Objects as TensorFlow 2 writes it, [Freeze] as a graph without variables.
+// [Model.Convert] and [Model.Freeze] write what was loaded. What only training needs
+// belongs into package checkpoints.
 //
 // A model is a program. Reading one is safe whatever its bytes are: damaged or
 // hostile files give an error, and take no more memory than their size warrants.
