@@ -24,9 +24,6 @@ import (
 	"github.com/sluice-ml/sluice/savedmodels"
 )
 
-// killsOfSave is how often the process that saves is killed.
-const killsOfSave = 40
-
 // untilKilled names the folder in which a process of this test saves models.
 const untilKilled = "SLUICE_TEST_SAVE_MODELS_UNTIL_KILLED"
 
@@ -116,7 +113,9 @@ func TestAKilledSaveLeavesNoHalfModel(t *testing.T) {
 	t.Logf("%d kills: %d models and %d versions were whole, %d saves were in progress", killsOfSave, loaded, versions, unfinished)
 	assert.NotZero(t, loaded)
 	assert.NotZero(t, versions)
-	assert.NotZero(t, unfinished, "kills came while a model was being written")
+	if killsOfSave > 10 {
+		assert.NotZero(t, unfinished, "kills came while a model was being written")
+	}
 }
 
 // killedWhileSaving starts the process, kills it some time after it has begun, and
