@@ -164,6 +164,12 @@ func (m *Model) converter(o ConvertOptions) (*converter, error) {
 		}
 	}
 	c.keep(reach)
+	if !o.Objects {
+		if err := c.inlined(); err != nil {
+			return nil, err
+		}
+		c.keep(c.needed(roots, nil))
+	}
 	c.rename()
 	if o.Weights == 0 {
 		return c, nil
