@@ -27,6 +27,7 @@ type Variable struct {
 	initial     tf.Output
 	initializer *tf.Operation
 	madeAt      string
+	existing    bool // taken in with the value that it has
 }
 
 // VariableOptions are the settings of a new variable.
@@ -380,7 +381,8 @@ func (v *Variable) Scatter(s *Scope, kind ScatterKind, indices, updates tf.Outpu
 // all variables, whatever collection they are in. Variables whose initial
 // value is made from others get it from the others' initial values, so the
 // order does not matter. When variables have been added since, the next Init is
-// another operation, which covers them too; [Graph.InitOf] sets only the new.
+// another operation, which covers them too; [Graph.InitOf] sets only the new. Those of
+// [Graph.ExistingVariable] keep what they have.
 func (g *Graph) Init() *tf.Operation {
 	if g == nil {
 		return nil
@@ -392,7 +394,7 @@ func (g *Graph) Init() *tf.Operation {
 	if init != nil {
 		return init
 	}
-	init = g.InitOf(vars...)
+	init = g.InitOf(slices.DeleteFunc(slices.Clone(vars), (*Variable).Existing)...)
 	if init == nil {
 		return nil // Err says why
 	}
