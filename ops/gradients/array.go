@@ -126,10 +126,10 @@ func registerJoins() {
 		return dense(raw.Pack(c, c.allGrads(), raw.WithAxis(c.AttrInt("axis"))))
 	})
 	Register("Split", func(c *Context) []Gradient {
-		return nth(1, raw.ConcatV2(c, c.allGrads(), c.Input(0)))
+		return nth(1, c.joined(c.allGrads(), c.Input(0)))
 	}, 0)
 	Register("SplitV", func(c *Context) []Gradient {
-		return dense(raw.ConcatV2(c, c.allGrads(), c.Input(2)))
+		return dense(c.joined(c.allGrads(), c.Input(2)))
 	})
 	Register("Concat", func(c *Context) []Gradient {
 		return append([]Gradient{{}}, concatGrad(c, c.Input(0), c.Inputs[1:], c.wantsFrom(1))...)
@@ -562,4 +562,13 @@ func registerQuantization() {
 			raw.WithNumBits(c.AttrInt("num_bits")), raw.WithNarrowRange(c.AttrBool("narrow_range")))
 		return dense(gx, gmin, gmax)
 	})
+}
+
+// joined concatenates along the axis; a single part, which ConcatV2 refuses, is
+// the whole.
+func (c *Context) joined(parts []tf.Output, axis tf.Output) tf.Output {
+	if len(parts) == 1 {
+		return parts[0]
+	}
+	return raw.ConcatV2(c, parts, axis)
 }

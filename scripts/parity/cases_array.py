@@ -77,6 +77,8 @@ for axis in [0, 1, -1]:
 case("Unpack", lambda x: raw.Unpack(value=x, num=3, axis=0)[1], F(3, 4), name="one-used")
 case("Split", lambda x: raw.Split(axis=1, value=x, num_split=2), F(3, 4), dtypes="fd")
 case("Split", lambda x: raw.Split(axis=0, value=x, num_split=3)[2], F(3, 4), name="one-used")
+case("Split", lambda x: raw.Split(axis=1, value=x, num_split=1)[0] * x, F(3, 4), name="whole")
+case("SplitV", lambda x: raw.SplitV(value=x, size_splits=[4], axis=1, num_split=1)[0] * x, F(3, 4), name="whole")
 case("SplitV", lambda x: raw.SplitV(value=x, size_splits=[1, 3], axis=1, num_split=2), F(3, 4), dtypes="fd")
 case("SplitV", lambda x: raw.SplitV(value=x, size_splits=[1, -1], axis=0, num_split=2)[0], F(3, 4), name="one-used")
 

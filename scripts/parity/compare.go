@@ -23,8 +23,12 @@ var tolerances = map[string]float64{
 // max(|a|,|b|), where the denominator is at least a tenth of the largest
 // expected magnitude, so that an element that almost cancels is held to the
 // precision of what it was computed from. NaN equals NaN and an infinity itself.
-func difference(got, want []complex128) float64 {
-	largest := 0.0
+func difference(got, want []complex128) float64 { return differenceAbove(0, got, want) }
+
+// differenceAbove is difference where magnitudes below floor count as floor: of
+// what is zero but for roundings.
+func differenceAbove(floor float64, got, want []complex128) float64 {
+	largest := 10 * floor
 	for _, w := range want {
 		if a := magnitude(w); !math.IsInf(a, 0) && !math.IsNaN(a) {
 			largest = max(largest, a)
@@ -106,6 +110,11 @@ func numbers(dtype string, data []byte) ([]complex128, error) {
 // Compare returns the relative error between a tensor and a recorded array, and
 // an error when they can't be compared: another dtype or shape.
 func (r *Recording) Compare(got *bridge.Tensor, want Array) (float64, error) {
+	return r.CompareAbove(0, got, want)
+}
+
+// CompareAbove is Compare where magnitudes below floor count as floor.
+func (r *Recording) CompareAbove(floor float64, got *bridge.Tensor, want Array) (float64, error) {
 	if dtype := bridge.DTypeName(got.DType()); dtype != want.DType && !(dtype == "half" && want.DType == "float16") && !(dtype == "float16" && want.DType == "half") {
 		return math.Inf(1), fmt.Errorf("dtype %s, Python has %s", dtype, want.DType)
 	}
@@ -131,7 +140,7 @@ func (r *Recording) Compare(got *bridge.Tensor, want Array) (float64, error) {
 	if len(a) != len(b) {
 		return math.Inf(1), fmt.Errorf("%d elements, Python has %d", len(a), len(b))
 	}
-	return difference(a, b), nil
+	return differenceAbove(floor, a, b), nil
 }
 
 // zeros reports whether a recorded array holds nothing but zeros.

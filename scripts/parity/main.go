@@ -3,6 +3,7 @@
 // nothing expected is stored in the repository.
 //
 //	go run ./scripts/parity [-only gradients,questions] [-run regexp] [-out build/parity.json]
+//	go run ./scripts/parity -only random -seconds 600 [-seed 1000]
 //
 // It writes one JSON document with a key a section and exits 1 when anything
 // differs. Python is $SLUICE_PYTHON, or the one that cmd/libtensorflow installs.
@@ -74,6 +75,8 @@ type Harness struct {
 	Dir      string         // scratch space of this run alone, one folder a section
 	Filter   *regexp.Regexp // -run: which cases to make; nil means all
 	Progress *progress
+	Seed     int           // of the first random graph
+	Duration time.Duration // how long random graphs are made; 0: a fixed number of them
 	python   string
 }
 
@@ -101,6 +104,8 @@ func run(ctx context.Context, args []string, stdout io.Writer) (int, error) {
 	only := flags.String("only", "", "sections to run, comma separated (default all: "+strings.Join(names, ", ")+")")
 	pattern := flags.String("run", "", "regular expression: run only the cases whose name matches")
 	keep := flags.Bool("keep", false, "keep the graphs and numbers from Python, and say where")
+	seed := flags.Int("seed", 1, "first seed of the random graphs")
+	seconds := flags.Float64("seconds", 0, "make random graphs for so long, rather than a fixed number of them")
 	out := flags.String("out", "", "where the report goes (default <repository>/build/parity.json)")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
@@ -131,7 +136,8 @@ func run(ctx context.Context, args []string, stdout io.Writer) (int, error) {
 	} else {
 		defer os.RemoveAll(dir)
 	}
-	h := &Harness{Root: root, Dir: dir, python: interpreter, Progress: newProgress(os.Stderr)}
+	h := &Harness{Root: root, Dir: dir, python: interpreter, Progress: newProgress(os.Stderr),
+		Seed: *seed, Duration: time.Duration(*seconds * float64(time.Second))}
 	if *pattern != "" {
 		if h.Filter, err = regexp.Compile(*pattern); err != nil {
 			return 2, fmt.Errorf("-run: %w", err)

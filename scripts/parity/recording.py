@@ -47,11 +47,12 @@ class Recording:
             json.dump(self.cases if document is None else document, f, allow_nan=False)
 
 
-def arguments():
-    """--out DIR and --run REGEXP, as the harness passes them."""
+def arguments(more=lambda parser: None):
+    """--out DIR and --run REGEXP, as the harness passes them, and what more adds to the parser."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", required=True)
     parser.add_argument("--run", type=re.compile, default=re.compile(""))
+    more(parser)
     return parser.parse_args()
 
 
