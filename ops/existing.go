@@ -62,6 +62,13 @@ func (g *Graph) ExistingVariable(handle tf.Output, name string, options ...Varia
 	old, known := g.byName[name], g.byHandle[bridge.Key(handle)]
 	if old == nil && known == nil {
 		g.names.sync()
+		// An optimizer that the model came with keeps its name: "Adam/iteration" makes the
+		// next one Adam_1.
+		for i, c := range name + "/" {
+			if c == '/' {
+				g.names.reserve(name[:i])
+			}
+		}
 		g.byName[name] = v
 	}
 	g.mu.Unlock()
