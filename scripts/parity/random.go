@@ -38,6 +38,7 @@ type randomCase struct {
 	Xs, Vs  []string
 	Stops   []string
 	Floor   float64   // magnitudes below are roundings
+	Noise   float64   // what the ys may differ by in less than 64 bits
 	Bounds  []float64 // for the gradient by each x
 	Ys      []namedArray
 	G       []*expectedGradient // nil: Python gives None
@@ -250,7 +251,7 @@ func (c *randomCase) check(ctx context.Context, rec *Recording) (worst float64, 
 	var bounds []float64
 	for i, y := range c.Ys {
 		fetches, want = append(fetches, raw.Identity(s, ys[i])), append(want, y.Array)
-		what, bounds = append(what, "y "+y.Name), append(bounds, tolerances[y.Array.DType])
+		what, bounds = append(what, "y "+y.Name), append(bounds, max(tolerances[y.Array.DType], c.Noise))
 	}
 	for i, w := range c.G {
 		switch g := got[i]; {

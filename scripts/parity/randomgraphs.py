@@ -322,7 +322,7 @@ def pick_concat(p):
 
 kind("concat", pick_concat, lambda *xs, axis: tf.concat(xs, axis), weight=1.5)
 kind("stack", lambda p: (found := pick_same(p, p.int(1, 3))) and (found[0], {"axis": p.int(0, len(p.shape(found[0][0])))}), lambda *xs, axis: tf.stack(xs, axis))
-kind("unstack", along(lambda v: v.ndim >= 1 and 0 < max(v.shape) <= 5), lambda x, axis: tf.unstack(x, axis=axis), weight=.7)
+kind("unstack", one(lambda v: v.ndim >= 1 and 0 < max(v.shape) <= 5, at=lambda p, v: (lambda a: {"axis": a, "n": v.shape[a]})(p.axis(v.ndim))), lambda x, at: tf.unstack(x, at["n"], at["axis"]), weight=.7)
 kind("split", one(sized(2), at=lambda p, v: (lambda a: {"axis": a, "n": p.pick([d for d in range(1, v.shape[a] + 1) if v.shape[a] % d == 0 and d < 6])})(p.axis(v.ndim))),
      lambda x, at: tf.split(x, at["n"], at["axis"]), weight=1)
 kind("split_v", one(sized(2), at=lambda p, v: (lambda a: (lambda k: {"axis": a, "sizes": [k, v.shape[a] - k]})(p.int(0, v.shape[a])))(p.axis(v.ndim))),
@@ -528,7 +528,8 @@ kind("triangular_solve", pick_square(["lower", "adjoint"]),
 kind("eigenvalues", pick_square(), lambda x: tf.linalg.eigvalsh(definite(x) + tf.linalg.diag(tf.range(1, tf.cast(tf.shape(x)[-1], x.dtype) + 1, dtype=x.dtype))), weight=.3)
 kind("singular_values", pick_square(), lambda x: tf.linalg.svd(definite(x), compute_uv=False), weight=.3)
 kind("band_part", one(ranked(2, 3), lower=lambda p, v: p.int(-1, 2), upper=lambda p, v: p.int(-1, 2)), lambda x, lower, upper: tf.linalg.band_part(x, lower, upper), weight=.5)
-kind("matrix_diag", one(ranked(1, 2), k=lambda p, v: p.int(-1, 1)), lambda x, k: tf.linalg.diag(x, k=k), weight=.5)
+kind("matrix_diag", one(ranked(1, 2), at=lambda p, v: (lambda k: {"k": k, "n": v.shape[-1] + abs(k)})(p.int(-1, 1))),
+     lambda x, at: tf.linalg.diag(x, k=at["k"], num_rows=at["n"], num_cols=at["n"]), weight=.5)  # sizes left to TensorFlow are inferred wrong
 kind("matrix_diag_part", one(lambda v: ranked(2, 3)(v) and min(v.shape[-2:]) >= 2, k=lambda p, v: p.int(-1, 1)), lambda x, k: tf.linalg.diag_part(x, k=k), weight=.5)
 kind("set_diag", pick_square(), lambda x: tf.linalg.set_diag(x, tf.reduce_sum(x * x, -1)), weight=.4)
 kind("trace", pick_square(), tf.linalg.trace, weight=.4)
@@ -736,6 +737,7 @@ def record(rec, seed, name, program):
         raise Discarded("a gradient is large")
     floor = FLOOR[program.dtype]
     bounds = [PRECISION[program.dtype]] * len(program.xs)
+    noise = 0.0
     if program.dtype != "float64":
         try:
             exact = differentiate(program, seed, np.float64)
@@ -749,7 +751,7 @@ def record(rec, seed, name, program):
         "name": name, "seed": seed, "program": program.text(), "kinds": [n.name for n in program.steps()],
         "graph": rec.file("%05d.pb" % len(rec.cases), got["forward"]),
         "feeds": [{"name": n, "array": rec.array(v)} for n, v in got["feeds"]],
-        "xs": got["xs"], "vs": got["vs"], "stops": got["stops"], "floor": floor, "bounds": bounds,
+        "xs": got["xs"], "vs": got["vs"], "stops": got["stops"], "floor": floor, "bounds": bounds, "noise": 8 * noise,
         "ys": [{"name": n, "array": rec.array(v)} for n, v in zip(got["ys"], got["y"])],
         "g": [None if g is None else {"array": rec.array(g)} for g in got["g"]],
         "size": len(program.steps()), "cut": {"ys": program.ys, "xs": program.xs, "leaves": []}})
@@ -763,6 +765,9 @@ def attempt(rec, discarded, seed, name, program):
     except Discarded as e:
         why = str(e)
     except Exception as e:  # Python has no gradient of it, or cannot build it with unknown shapes
+        if program.shapes != "known":
+            program.shapes = "known"
+            return attempt(rec, discarded, seed, name, program)
         why = "Python: %s: %s" % (type(e).__name__, str(e).split("\n")[0][:120])
     discarded.append({"seed": seed, "why": why})
     return False
