@@ -126,6 +126,10 @@ var callers = map[string]caller{
 // handOn are nodes that give what they are given, by how many outputs they have.
 var handOn = map[string]int{"Identity": 1, "Enter": 1, "Switch": 2}
 
+// least is how many inputs operations on variables have: bodies of functions in a file
+// are not checked before they run.
+var least = map[string]int{"ResourceGather": 2, "ResourceGatherNd": 2, "AssignVariableOp": 2}
+
 // called are the functions that a node calls.
 func called(n *nodedef.NodeDef, c caller) (all []*attrvalue.NameAttrList) {
 	for _, name := range c.functions {
@@ -140,6 +144,11 @@ func called(n *nodedef.NodeDef, c caller) (all []*attrvalue.NameAttrList) {
 // room rewrites the nodes of a graph or body.
 func (s *settling) room(r *room) error {
 	r.renamed = map[string]string{}
+	for _, n := range r.nodes {
+		if n.Attr == nil {
+			n.Attr = map[string]*attrvalue.AttrValue{}
+		}
+	}
 	if err := s.spread(r); err != nil {
 		return err
 	}
@@ -160,6 +169,9 @@ func (s *settling) room(r *room) error {
 				delete(n.Attr, "_output_shapes")
 			}
 			continue
+		}
+		if takes := least[n.GetOp()]; len(n.GetInput()) < takes {
+			return bridge.Errorf(bridge.InvalidArgument, "Freeze", "%s (%s)%s has %d inputs, wanted %d", n.GetName(), n.GetOp(), r.where, len(n.GetInput()), takes)
 		}
 		use := s.use
 		if s.narrow != 0 {
@@ -268,6 +280,9 @@ func (s *settling) call(r *room, n *nodedef.NodeDef, c caller) error {
 		if c.results != "" {
 			results := n.GetAttr()[c.results].GetList().GetType()
 			for i, dt := range made.outputs {
+				if i >= len(results) {
+					return bridge.Errorf(bridge.InvalidArgument, "Freeze", "%s (%s)%s has %d outputs, and function %q gives more", n.GetName(), n.GetOp(), r.where, len(results), made.name)
+				}
 				results[i] = types.DataType(dt)
 			}
 		}

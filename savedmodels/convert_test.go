@@ -1,13 +1,21 @@
 package savedmodels_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
 
 	tf "github.com/galeone/tensorflow/tensorflow/go"
+	function "github.com/galeone/tensorflow/tensorflow/go/core/framework/function_go_proto"
+	nodedef "github.com/galeone/tensorflow/tensorflow/go/core/framework/node_def_go_proto"
+	opdef "github.com/galeone/tensorflow/tensorflow/go/core/framework/op_def_go_proto"
+	types "github.com/galeone/tensorflow/tensorflow/go/core/framework/types_go_proto"
+	protos "github.com/galeone/tensorflow/tensorflow/go/core/protobuf/for_core_protos_go_proto"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/protobuf/encoding/prototext"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/sluice-ml/sluice/bridge"
 	"github.com/sluice-ml/sluice/savedmodels"
@@ -86,4 +94,54 @@ func TestTablesAndAssetsAreConvertedAndWhatCantBeIsRefused(t *testing.T) {
 	require.NoError(t, closed.Close())
 	require.ErrorIs(t, closed.Convert(t.Context(), other, savedmodels.ConvertOptions{}), bridge.ErrClosed)
 	require.Error(t, (*savedmodels.Model)(nil).Convert(t.Context(), other, savedmodels.ConvertOptions{}))
+}
+
+// Functions that call the next one twice make a hundred thousand calls: an error,
+// and no endless work.
+func TestCallsThatDoubleAreNotAllPutInPlace(t *testing.T) {
+	dir := linear(t, 4).write()
+	file := filepath.Join(dir, "saved_model.pb")
+	model := new(protos.SavedModel)
+	require.NoError(t, proto.Unmarshal(must(os.ReadFile(file))(t), model))
+	graph := model.MetaGraphs[0].GraphDef
+	node := func(text string, args ...any) *nodedef.NodeDef {
+		n := new(nodedef.NodeDef)
+		require.NoError(t, prototext.Unmarshal(fmt.Appendf(nil, text, args...), n))
+		return n
+	}
+	call := func(name, input string, i int) *nodedef.NodeDef {
+		return node(`name: %q op: "StatefulPartitionedCall" input: %q
+			attr { key: "Tin" value { list { type: DT_RESOURCE } } } attr { key: "Tout" value { list { type: DT_FLOAT } } }
+			attr { key: "f" value { func { name: "double%d" } } }`, name, input, i)
+	}
+	graph.Library = new(function.FunctionDefLibrary)
+	const deep = 16
+	for i := range deep + 1 {
+		f := &function.FunctionDef{Signature: &opdef.OpDef{Name: fmt.Sprint("double", i),
+			InputArg:  []*opdef.OpDef_ArgDef{{Name: "v", Type: types.DataType_DT_RESOURCE}},
+			OutputArg: []*opdef.OpDef_ArgDef{{Name: "y", Type: types.DataType_DT_FLOAT}}},
+			NodeDef: []*nodedef.NodeDef{call("a", "v", i+1), call("b", "v", i+1)}, Ret: map[string]string{"y": "a:output:0"}}
+		if i == deep {
+			f.NodeDef = []*nodedef.NodeDef{node(`name: "a" op: "ReadVariableOp" input: "v" attr { key: "dtype" value { type: DT_FLOAT } }`)}
+			f.Ret["y"] = "a:value:0"
+		}
+		graph.Library.Function = append(graph.Library.Function, f)
+	}
+	for _, n := range graph.Node {
+		if n.Op == "VarHandleOp" {
+			graph.Node = append(graph.Node, call("call", n.Name, 0))
+			break
+		}
+	}
+	model.MetaGraphs[0].SignatureDef["doubles"] = &protos.SignatureDef{Outputs: map[string]*protos.TensorInfo{
+		"y": {Encoding: &protos.TensorInfo_Name{Name: "call:0"}, Dtype: types.DataType_DT_FLOAT}}}
+	require.NoError(t, os.WriteFile(file, must(proto.Marshal(model))(t), 0o644))
+	m := load(t, dir, savedmodels.Options{})
+	err := m.Convert(t.Context(), filepath.Join(t.TempDir(), "1"), savedmodels.ConvertOptions{})
+	require.ErrorIs(t, err, bridge.ErrResourceExhausted)
+	// Where calls stay, each function is looked at once.
+	frozen, err := m.Freeze(t.Context(), nil, savedmodels.FreezeOptions{})
+	require.NoError(t, err)
+	assert.Less(t, len(frozen), 100_000)
+	require.NoError(t, m.Convert(t.Context(), filepath.Join(t.TempDir(), "1"), savedmodels.ConvertOptions{Objects: true, Weights: tf.Half}))
 }

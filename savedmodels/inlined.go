@@ -23,7 +23,7 @@ func (w *rewrite) inlined() error {
 	for _, f := range w.def.GetLibrary().GetFunction() {
 		library[f.GetSignature().GetName()] = f
 	}
-	const most = 1_000_000 // nodes: a function that calls itself never ends
+	const most = 100_000 // nodes: functions that call others twice double what they make
 	for i := 0; i < len(w.def.Node); i++ {
 		n := w.def.Node[i]
 		f := library[n.GetAttr()["f"].GetFunc().GetName()]
@@ -35,8 +35,8 @@ func (w *rewrite) inlined() error {
 		if f == nil || f.GetAttr()["_XlaMustCompile"].GetB() || n.GetAttr()["_XlaMustCompile"].GetB() {
 			continue
 		}
-		if len(w.def.Node)+len(f.GetNodeDef()) > most {
-			return bridge.Errorf(bridge.ResourceExhausted, "Convert", "function %q: its calls make more than %d nodes", f.GetSignature().GetName(), most)
+		if made := len(w.def.Node) + len(f.GetNodeDef()); made > most {
+			return bridge.Errorf(bridge.ResourceExhausted, "Convert", "the bodies of all functions in the places of their calls make more than %d nodes; as objects the model keeps its calls", most)
 		}
 		if err := w.inline(n, f, library); err != nil {
 			return err
