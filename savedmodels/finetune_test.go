@@ -188,3 +188,30 @@ func TestWhatCantBeTunedOrSavedBackIsAnError(t *testing.T) {
 	_, err = os.Stat(back)
 	assert.ErrorIs(t, err, os.ErrNotExist)
 }
+
+// tunableModel writes a model of y = x·w with w = 1, and what saves it.
+func tunableModel() (dir string, remove func()) {
+	base, err := os.MkdirTemp("", "example")
+	if err != nil {
+		panic(err)
+	}
+	check := func(err error) {
+		if err != nil {
+			panic(err)
+		}
+	}
+	g := ops.NewGraph(ops.GraphOptions{})
+	x := g.Placeholder("x", tf.Float, ops.Shape{-1, 1})
+	w := g.Scope("net").Variable("w", ops.Shape{1, 1}, ops.Ones())
+	y := raw.MatMul(g, x, w.Value())
+	init := g.Init()
+	sess, err := bridge.NewSession(g.TF(), bridge.Config{})
+	check(err)
+	defer sess.Close()
+	check(sess.Run(context.Background(), init))
+	dir = filepath.Join(base, "1")
+	check(savedmodels.Save(context.Background(), g, sess, dir, savedmodels.SaveOptions{Signatures: map[string]savedmodels.SignatureSpec{
+		"serving_default": {Inputs: map[string]tf.Output{"x": x}, Outputs: map[string]tf.Output{"y": y}},
+	}}))
+	return dir, func() { os.RemoveAll(base) }
+}
