@@ -88,8 +88,6 @@ case("MatrixDiagPart", lambda x: raw.MatrixDiagPart(input=x), F(2, 3, 3), name="
 case("MatrixDiagPart", lambda x: raw.MatrixDiagPart(input=x), F(2, 3, 4), name="wide")
 case("MatrixSetDiag", lambda x, y: raw.MatrixSetDiag(input=x, diagonal=y), F(2, 3, 4), F(2, 3))
 case("MatrixBandPart", lambda x: raw.MatrixBandPart(input=x, num_lower=1, num_upper=0), F(2, 4, 4), dtypes="fdc")
-case("MatrixDiagPartV3", lambda x: [raw.MatrixDiagPartV3(input=x, k=-1, padding_value=0.0), x * tf.ones([2, 3, 2])],
-     F(2, 3, 2), name="beside-known-sizes", unknown="rank")
 for align in ["RIGHT_LEFT", "LEFT_RIGHT", "LEFT_LEFT"]:
     for k, diag in [([0], (2, 3)), ([-1, 1], (2, 3, 3)), ([1], (2, 3))]:
         n = "%s%s" % (",".join(map(str, k)), "" if align == "RIGHT_LEFT" else "-" + align)

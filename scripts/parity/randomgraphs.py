@@ -704,7 +704,8 @@ def differentiate(program, seed, dtype=None):
             for k, o in enumerate(outs if isinstance(outs, (list, tuple)) else [outs]):
                 tensors[n.first + k] = o
         ys, xs, stops = ([tensors[i] for i in ids] for ids in (program.ys, program.xs, program.stops))
-        stops = [s for s in stops if len(s.op.outputs) == 1]  # Python stops at operations, not at tensors
+        # Python stops at operations, not at tensors, and does not stop at a call.
+        stops = [s for s in stops if len(s.op.outputs) == 1 and "Call" not in s.op.type]
         vs = None
         if program.seeded:
             vs = []
