@@ -161,7 +161,8 @@ func randomExchangeRun(ctx context.Context, h *Harness, result *Result, report *
 	}
 	rec.Close()
 	for _, c := range failed {
-		text, err := c.Program, why[c.Seed]
+		var text []string
+		err := why[c.Seed]
 		if len(result.Failures) < randomShown {
 			var trouble error
 			if text, err, trouble = c.shrink(ctx, h, err); trouble != nil {
