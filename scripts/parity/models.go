@@ -20,12 +20,15 @@ func modelSection(ctx context.Context, h *Harness) (Result, error) {
 	report := map[string]*opReport{}
 	for i, c := range cases {
 		h.Progress.At("models", i, len(cases))
-		worst, _, err := c.check(ctx, rec)
+		worst, second, err := c.check(ctx, rec)
 		most := 0.0
 		for _, rel := range worst {
 			most = max(most, min(rel, 1e30)) // JSON has no infinity
 		}
 		entry := result.count(report, c.Name, c.Name, most, err)
+		if second && c.hasSecond() {
+			entry.Second, entry.SecondCases = "yes", 1
+		}
 		if c.Loose > 1e-5 {
 			entry.Loose = c.Why
 		}
