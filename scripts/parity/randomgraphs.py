@@ -477,14 +477,22 @@ def pick_norm(p):
     return [x, p.leaf([c], .5, 1.5), p.leaf([c])], {}
 
 
+def fused_batch_norm(x, scale, offset, **given):
+    """The kernel has no float64: there its formula measures the precision."""
+    if x.dtype != tf.float64 or tf.executing_eagerly():
+        return v1.nn.fused_batch_norm(x, scale, offset, epsilon=0.1, is_training=not given, **given)[0]
+    mean, variance = (given["mean"], given["variance"]) if given else tf.nn.moments(x, [0, 1, 2])
+    return tf.nn.batch_normalization(x, mean, variance, offset, scale, 0.1)
+
+
 def batch_norm(x, scale, offset):
     mean, variance = tf.nn.moments(x, [0, 1, 2])
     return tf.nn.batch_normalization(x, mean, variance, offset, scale, 0.1)
 
 
 kind("batch_norm", pick_norm, batch_norm, weight=.5)
-kind("fused_batch_norm", pick_norm, lambda x, s, o: v1.nn.fused_batch_norm(x, s, o, epsilon=0.1)[0], weight=.5)
-kind("fused_batch_norm_inference", pick_norm, lambda x, s, o: v1.nn.fused_batch_norm(x, s, o, mean=o * 0.1, variance=tf.square(s), is_training=False)[0], weight=.3)
+kind("fused_batch_norm", pick_norm, fused_batch_norm, weight=.5)
+kind("fused_batch_norm_inference", pick_norm, lambda x, s, o: fused_batch_norm(x, s, o, mean=o * tf.constant(0.1, o.dtype), variance=tf.square(s)), weight=.3)
 kind("lrn", lambda p: ([pick_conv(p)[0]], {}), lambda x: tf.nn.local_response_normalization(x, 1, 1.0, 0.3, 0.5), weight=.3)
 kind("space_to_depth", one(lambda v: v.ndim == 4 and v.size > 0 and v.shape[1] % 2 == v.shape[2] % 2 == 0), lambda x: tf.nn.space_to_depth(x, 2), weight=.5)
 kind("resize", lambda p: ([pick_conv(p)[0]], {"size": [p.int(2, 6), p.int(2, 6)], "method": p.pick(["bilinear", "nearest", "bicubic"])}),
