@@ -156,7 +156,8 @@ type SaveBackOptions struct {
 // fingerprint.pb, which says what the old weights were, is left out. The folder is
 // written beside its place and renamed, as in Save.
 //
-// Errors: ErrAlreadyExists; ErrFailedPrecondition for a model whose variables nothing
+// Errors: ErrAlreadyExists; ErrUnimplemented for a model that has a variable in several
+// nodes, as Keras 3 exports it ([Model.Convert] writes that one); ErrFailedPrecondition for a model whose variables nothing
 // saves; those of the file system.
 func (m *Model) SaveBack(ctx context.Context, dir string, o SaveBackOptions) error {
 	const op = "SaveBack"
@@ -166,6 +167,9 @@ func (m *Model) SaveBack(ctx context.Context, dir string, o SaveBackOptions) err
 	defer m.leave()
 	if err := checkTarget(dir, o.Overwrite); err != nil {
 		return err
+	}
+	if have, all := len(m.Variables()), m.loaded; len(m.meta.GetObjectGraphDef().GetNodes()) > 0 && all > have {
+		return bridge.Errorf(bridge.Unimplemented, op, "the graph has %d nodes for %d variables, as Keras 3 exports them, and Python's loader would find the old weights in the others; Convert with Objects writes the model with the new ones", all, have)
 	}
 	var call bridge.Call
 	saver := m.meta.GetSaverDef()

@@ -87,6 +87,7 @@ func (m *Model) open() (err error) {
 		return m.importError(err)
 	}
 	m.meta.graphDef = nil // the graph has it now
+	m.loaded = len(GraphVariables(m.graph))
 	return m.checkSignatures()
 }
 

@@ -33,6 +33,7 @@ type Model struct {
 	graph      *tf.Graph
 	session    *bridge.Session
 	signatures map[string]*Signature
+	loaded     int // nodes of variables, before anything was added
 
 	mu      sync.Mutex
 	idle    sync.Cond // when running falls to 0
