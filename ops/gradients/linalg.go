@@ -469,11 +469,15 @@ func registerDiagonals() {
 		// Inputs: x, k, padding.
 		Register("MatrixDiagPart"+version, func(c *Context) []Gradient {
 			x, g := c.Input(0), c.Grad(0)
+			rows, columns := c.Dim(c.Shape(x), -2), c.Dim(c.Shape(x), -1)
 			if m, n := innerShape(c.Static(x)); m >= 0 && n >= 0 {
-				return dense(raw.MatrixDiagV3(c, g, c.Input(1), c.Int(tf.Int32, m), c.Int(tf.Int32, n), c.NumberLike(0, g), align(c)))
+				rows, columns = c.Int(tf.Int32, m), c.Int(tf.Int32, n)
+			} else if k, known := c.ConstInts(c.Input(1)); known && len(k) > 0 && k[0] == k[len(k)-1] {
+				// Of sizes that it does not know, MatrixDiagV3 infers wrong ones from
+				// one diagonal, and MatrixSetDiagV3 from a band.
+				return dense(raw.MatrixSetDiagV3(c, c.ZerosLike(x), g, c.Input(1), align(c)))
 			}
-			// Of sizes that it does not know, MatrixDiagV3 infers wrong ones.
-			return dense(raw.MatrixSetDiagV3(c, c.ZerosLike(x), g, c.Input(1), align(c)))
+			return dense(raw.MatrixDiagV3(c, g, c.Input(1), rows, columns, c.NumberLike(0, g), align(c)))
 		}, 2)
 		// Inputs: x, diagonal, k.
 		Register("MatrixSetDiag"+version, func(c *Context) []Gradient {
