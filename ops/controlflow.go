@@ -64,6 +64,11 @@ func buildBranches(s *Scope, op string, selector tf.Output, branches []Body) ([]
 	if len(branches) == 0 {
 		return nil, errors.New("there are no branches")
 	}
+	want := map[string]tf.DataType{"If": tf.Bool, "Case": tf.Int32}[op]
+	if shape := bridge.ShapeOf(selector); bridge.Valid(selector) && (selector.DataType() != want || shape.Rank() > 0) {
+		// TensorFlow's own check of a vector aborts the process.
+		return nil, fmt.Errorf("what selects the branch is %s %v, wanted a scalar of %s", bridge.DTypeName(selector.DataType()), shape, bridge.DTypeName(want))
+	}
 	names := []string{"true", "false"}
 	if op == "Case" {
 		names = nil
@@ -95,6 +100,9 @@ func buildBranches(s *Scope, op string, selector tf.Output, branches []Body) ([]
 			shapes[i] = commonShape(shapes[i], bridge.ShapeOf(b.results[i]))
 		}
 	}
+	if bridge.Valid(selector) && bridge.ShapeOf(selector).Rank() < 0 {
+		selector = raw.EnsureShape(in, selector, Shape{})
+	}
 	options := []raw.Attr{raw.WithOutputShapes(shapes), raw.WithName(in.path + "/"), lowered}
 	dts, effects := types(opened[0].results), slices.ContainsFunc(opened, (*bodyGraph).hasEffects)
 	switch {
@@ -106,6 +114,17 @@ func buildBranches(s *Scope, op string, selector tf.Output, branches []Body) ([]
 		return raw.Case(s, selector, captured, dts, functions, options...), s.Err()
 	}
 	return raw.StatelessCase(s, selector, captured, dts, functions, options...), s.Err()
+}
+
+// alwaysTrue tells a condition that is a constant, and holds.
+func alwaysTrue(holds tf.Output) (bool, error) {
+	value, constant, err := bridge.ConstantValue(holds)
+	if err != nil || !constant {
+		return false, err
+	}
+	defer value.Close()
+	is, err := bridge.Flat[bool](value)
+	return err == nil && len(is) == 1 && is[0], err
 }
 
 // lowered asks TensorFlow to run a body in place rather than as a call, as Python
@@ -221,6 +240,12 @@ func buildWhile(s *Scope, condition func(*Scope, []tf.Output) tf.Output, body fu
 		if have := bridge.ShapeOf(r); r.DataType() != bridge.Variant && !commonShape(have, shapes[i]).Equal(shapes[i]) {
 			return nil, fmt.Errorf("loop variable %d has shape %v, and %v after an iteration; WhileOptions.ShapeInvariants may tell what stays the same", i, shapes[i], have)
 		}
+	}
+	if endless, err := alwaysTrue(test.results[0]); err != nil {
+		return nil, err
+	} else if endless {
+		// TensorFlow takes such a loop's exits away: no deadline and no Close ends it.
+		return nil, errors.New("the condition is constantly true; give MaximumIterations, or a condition that depends on something")
 	}
 	opened := []*bodyGraph{test, loop}
 	captured := shareCaptures(opened)

@@ -221,6 +221,32 @@ func TestShapesThatChangeNeedAnInvariant(t *testing.T) {
 	assert.Equal(t, []float64{1, 2, 1, 2, 1, 2, 1, 2}, floats(t, session(t, g), y[0]))
 }
 
+func TestAPredOfUnknownRankIsHeldToBeAScalar(t *testing.T) {
+	g := ops.NewGraph(ops.GraphOptions{})
+	pred := g.Placeholder("pred", tf.Bool, nil)
+	y := ops.If(g.Root(), pred,
+		func(s *ops.Scope) []tf.Output { return []tf.Output{s.Const(float32(1))} },
+		func(s *ops.Scope) []tf.Output { return []tf.Output{s.Const(float32(2))} })
+	require.NoError(t, g.Err())
+	sess, err := bridge.NewSession(g.TF(), bridge.Config{})
+	require.NoError(t, err)
+	defer sess.Close()
+	run := func(shape bridge.Shape, value ...bool) ([]*bridge.Tensor, error) {
+		fed, err := bridge.FromFlat(shape, value)
+		require.NoError(t, err)
+		defer fed.Close()
+		return sess.Call(t.Context(), bridge.Call{Feeds: []tf.Output{pred}, Fetches: y}, fed)
+	}
+	out, err := run(bridge.Shape{}, false)
+	require.NoError(t, err)
+	got, err := bridge.Values[float32](out[0])
+	require.NoError(t, err)
+	assert.Equal(t, []float32{2}, got)
+	require.NoError(t, out[0].Close())
+	_, err = run(bridge.Shape{2}, true, false)
+	assert.ErrorIs(t, err, bridge.ErrInvalidArgument)
+}
+
 func TestMistakesInBodiesAreErrorsOfTheGraph(t *testing.T) {
 	one := func(s *ops.Scope) []tf.Output { return []tf.Output{s.Const(float32(1))} }
 	always := func(s *ops.Scope, v []tf.Output) tf.Output { return s.Const(true) }
@@ -234,9 +260,13 @@ func TestMistakesInBodiesAreErrorsOfTheGraph(t *testing.T) {
 		"branches of different dtypes": {func(g *ops.Graph) {
 			ops.If(g.Root(), g.Const(true), one, func(s *ops.Scope) []tf.Output { return []tf.Output{s.Const(int32(1))} })
 		}, "branch false gives [int32], branch true [float32]"},
-		"no branches":        {func(g *ops.Graph) { ops.Case(g.Root(), g.Const(int32(0))) }, "no branches"},
-		"a nil branch":       {func(g *ops.Graph) { ops.If(g.Root(), g.Const(true), nil, one) }, "branch true: its function is nil"},
-		"a pred of no graph": {func(g *ops.Graph) { ops.If(g.Root(), tf.Output{}, one, one) }, "zero tf.Output"},
+		"no branches":            {func(g *ops.Graph) { ops.Case(g.Root(), g.Const(int32(0))) }, "no branches"},
+		"a nil branch":           {func(g *ops.Graph) { ops.If(g.Root(), g.Const(true), nil, one) }, "branch true: its function is nil"},
+		"a pred of no graph":     {func(g *ops.Graph) { ops.If(g.Root(), tf.Output{}, one, one) }, "zero tf.Output"},
+		"a pred of two":          {func(g *ops.Graph) { ops.If(g.Root(), g.Const([]bool{true, false}), one, one) }, "what selects the branch is bool [2], wanted a scalar of bool"},
+		"a pred of floats":       {func(g *ops.Graph) { ops.If(g.Root(), g.Const(float32(1)), one, one) }, "is float32 [], wanted a scalar of bool"},
+		"an index of two":        {func(g *ops.Graph) { ops.Case(g.Root(), g.Const([]int32{0, 1}), one, one) }, "is int32 [2], wanted a scalar of int32"},
+		"a loop that never ends": {func(g *ops.Graph) { ops.While(g.Root(), always, same, []tf.Output{g.Const(float32(1))}) }, "constantly true"},
 		"a result of no graph": {func(g *ops.Graph) {
 			ops.If(g.Root(), g.Const(true), one, func(*ops.Scope) []tf.Output { return []tf.Output{{}} })
 		}, "branch false: result 0 is the zero tf.Output"},

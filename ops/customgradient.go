@@ -82,7 +82,8 @@ type Backward func(s *Scope, grads []tf.Output) []tf.Output
 //
 // The gradient lives in this process. Where the graph is saved, its node keeps
 // the mark of a custom gradient, and Python, which does not know it, refuses to
-// differentiate there.
+// differentiate there. One made inside of a body of [If], [Case] or [While] can be
+// differentiated in that body alone.
 //
 // Errors are errors of the graph: no outputs, a nil Backward, an output of
 // another graph. A Backward that panics, or returns another number of gradients
@@ -124,9 +125,17 @@ func CustomGradient(s *Scope, inputs []tf.Output, forward func(s *Scope, inputs 
 		return nil
 	}
 	return in.markedIdentities(gradientMark, outputs, inputs, func(name string) gradients.Marked {
-		return gradients.Marked{Grad: func(c *gradients.Context) []gradients.Gradient {
-			return s.graph.runBackward(c, name, len(outputs), len(inputs), backward)
-		}}
+		return gradients.Marked{
+			Grad: func(c *gradients.Context) []gradients.Gradient {
+				return s.graph.runBackward(c, name, len(outputs), len(inputs), backward)
+			},
+			Check: func(op *tf.Operation) error {
+				if bridge.GraphOf(op) != s.graph.tf {
+					return errors.New("its Backward belongs to the body in which it was made, and can't be called for a gradient from outside; make the CustomGradient around the loop or branch")
+				}
+				return nil
+			},
+		}
 	})
 }
 

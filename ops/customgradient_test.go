@@ -323,8 +323,21 @@ func TestRecomputeAndCustomGradientsInLoops(t *testing.T) {
 		})
 	}, func(s *ops.Scope) []tf.Output { return outs(x) })
 	require.NoError(t, k.Err())
+	before := len(k.TF().Operations())
 	_, err := ops.Gradients(k.Root(), y, outs(x))
-	assert.ErrorContains(t, err, "can't be differentiated inside of a function")
+	assert.ErrorContains(t, err, "its Backward belongs to the body in which it was made")
+	assert.NoError(t, k.Err(), "the graph stays usable")
+	assert.Len(t, k.TF().Operations(), before)
+}
+
+func TestAHandleIsNotAYWithoutItsGradient(t *testing.T) {
+	g := ops.NewGraph(ops.GraphOptions{})
+	w := g.Variable("w", ops.Shape{}, ops.Ones())
+	before := len(g.TF().Operations())
+	_, err := ops.Gradients(g.Root(), outs(w.Handle()), outs(w.Handle()))
+	assert.ErrorContains(t, err, "is resource, which stands for tensors")
+	assert.NoError(t, g.Err())
+	assert.Len(t, g.TF().Operations(), before)
 }
 
 func TestRecomputeTakesLinearTime(t *testing.T) {

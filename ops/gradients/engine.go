@@ -80,6 +80,9 @@ func Compute(s Scope, ys []tf.Output, gradYs []Gradient, xs []tf.Output, opts Op
 	if err := w.missing(); err != nil {
 		return nil, err
 	}
+	if err := w.onesOf(ys, gradYs); err != nil {
+		return nil, err
+	}
 	name := opts.Name
 	if name == "" {
 		name = "gradients"
@@ -138,6 +141,20 @@ func checkArguments(g *tf.Graph, ys []tf.Output, gradYs []Gradient, xs, stop []t
 		}
 		if have, want := grad.DType(), bridge.BaseDType(y.DataType()); have != want {
 			return fmt.Errorf("gradients: the %s is %s, wanted %s", name, bridge.DTypeName(have), bridge.DTypeName(want))
+		}
+	}
+	return nil
+}
+
+// onesOf says of a y that takes part, and whose gradient is to be ones, that
+// there are no ones of its dtype.
+func (w *walk) onesOf(ys []tf.Output, gradYs []Gradient) error {
+	for i, y := range ys {
+		n := w.nodes[w.index[bridge.OpKey(y.Op)]]
+		dt := bridge.BaseDType(y.DataType())
+		if (dt == bridge.Resource || dt == bridge.Variant) && at(n.live, y.Index) && at(gradYs, i).IsNone() {
+			return fmt.Errorf("gradients: y %d (%s:%d) is %s, which stands for tensors: differentiate what is read of it, or give its gradient",
+				i, y.Op.Name(), y.Index, bridge.DTypeName(dt))
 		}
 	}
 	return nil
