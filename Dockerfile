@@ -20,8 +20,9 @@ RUN apt-get update \
 ARG CA_BUNDLE=scripts/image/no-ca.pem
 COPY ${CA_BUNDLE} /usr/local/share/ca-certificates/extra/extra.pem
 RUN cat /usr/local/share/ca-certificates/extra/extra.pem >> /etc/ssl/certs/ca-certificates.crt
-ARG PIP_INDEX_URL=https://pypi.org/simple
-ARG GOPROXY=https://proxy.golang.org,direct
+# Unless told, pip's and Go's own defaults, which are public.
+ARG PIP_INDEX_URL
+ARG GOPROXY
 ENV PIP_CERT=/etc/ssl/certs/ca-certificates.crt \
     PIP_ROOT_USER_ACTION=ignore \
     GOTOOLCHAIN=local \
@@ -50,8 +51,8 @@ RUN scripts/image/strip /opt/libtensorflow /out/opt/libtensorflow
 # build has the command.
 FROM library AS build
 COPY . .
-RUN --mount=type=cache,target=/root/.cache/go-build \
-    go build -trimpath -ldflags "-s -w" -o /out/usr/local/bin/sluice ./cmd/sluice \
+RUN --mount=type=cache,target=/var/cache/go-build \
+    GOCACHE=/var/cache/go-build go build -trimpath -ldflags "-s -w" -o /out/usr/local/bin/sluice ./cmd/sluice \
  && scripts/image/notices /out/usr/share/doc/sluice ./cmd/sluice
 
 # dev is what services are built from, and where the tests run.
